@@ -37,6 +37,8 @@ NOTE_ALERTS = """
   };
   OscillatorNode.prototype.start = function (at) { window.tones += 1; return start.call(this, at); };
 """
+# A page that is connected again asks at once.
+LOOK = "dispatchEvent(new Event('online'))"
 # A hidden tab without a stream asks every four seconds (static/shop/ticket.js): so soon it has heard.
 HIDDEN_HEARS_MS = 5_000
 
@@ -166,6 +168,43 @@ def test_offline_and_back(open_sale: MakeSale, visit: OpenVisit) -> None:
     waiter.context.set_offline(False)
     waiter.sees_state("held")
     expect(waiter.page.locator("[data-lost]")).to_be_hidden()
+
+
+def test_a_browser_that_lost_its_cookies_says_so_and_stops_asking(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    buyer.page.clock.install()
+    take_all(card)
+    buyer.wait_in_line(card)
+    cookies = buyer.context.cookies()
+    buyer.context.clear_cookies()
+    buyer.page.evaluate(LOOK)
+    buyer.sees("This ticket does not belong to this browser.")
+    asked = asks_of(buyer)
+    buyer.page.clock.run_for(120_000)
+    assert asked == []
+    buyer.context.add_cookies(cookies)
+    buyer.page.evaluate(LOOK)
+    expect(buyer.page.locator("[data-lost]")).to_be_hidden()
+    buyer.page.route("**/api/v1/requests/*", lambda route: route.abort())
+    buyer.page.evaluate(LOOK)
+    buyer.sees("Connection lost — your place is kept.")
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refusal_that_is_not_the_shops_is_a_lost_connection(
+    open_sale: MakeSale, visit: OpenVisit, status: int
+) -> None:
+    card, buyer = open_sale(units=1), visit()
+    take_all(card)
+    buyer.wait_in_line(card)
+    portal = "<!doctype html><title>Log in to this network</title>"
+    buyer.page.route(
+        "**/requests/**", lambda route: route.fulfill(status=status, content_type="text/html", body=portal)
+    )
+    buyer.page.evaluate(LOOK)
+    buyer.sees("Connection lost — your place is kept.")
+    buyer.page.unroute("**/requests/**")
+    expect(buyer.page.locator("[data-lost]")).to_be_hidden(timeout=PATIENCE_MS)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,21 @@ def test_a_waiting_ticket_on_another_device_follows_its_turn(open_sale: MakeSale
     assert other.page.evaluate("window.stayed")
 
 
+def test_a_browser_whose_link_was_replaced_is_told_where_the_ticket_opens(
+    open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    card, buyer, other = open_sale(units=1), visit(), visit(locale="zh-CN")
+    take_all(card)
+    buyer.wait_in_line(card)
+    other.page.goto(show_link(buyer))
+    other.sees_state("waitlisted")
+    buyer.press("Replace the link")
+    buyer.page.wait_for_load_state()
+    other.sees("这张票不属于此浏览器。")
+    other.page.reload()
+    other.sees("这张票不属于此浏览器。")
+
+
 def open_second_in_line(card: SaleCard, open_visit: OpenVisit) -> tuple[Visit, Visit]:
     """Let two wait; return the first, and a browser that opened the ticket of the second by its link."""
     ahead, buyer, other = open_visit(), open_visit(), open_visit()

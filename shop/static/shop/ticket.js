@@ -3,7 +3,7 @@
 
 const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
-const HIDDEN_MS = 4_000; // a hidden tab keeps its stream, and asks no more often than this
+const HIDDEN_MS = 4_000; // a hidden tab asks no more often than this
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
 const ALERT = "fairdrop:alert:"; // kept while it is on
@@ -24,21 +24,22 @@ let announcedAt = Number(ticket.dataset.position) || Infinity;
 const touched = new Map(); // by form and name: the fields that were or are typed in
 
 const find = (name) => ticket.querySelector(`[data-${name}]`);
+const LOST = find("lost").textContent;
 const say = (text) => { announcement.textContent = text; };
-const waits = (state) => state === "queued" || state === "waitlisted" || state === "standby";
+const waits = (state) => ["queued", "waitlisted", "standby"].includes(state);
 const hide = (element, hidden) => { if (element) element.hidden = hidden; };
-const get = (address) => fetch(address, { cache: "no-store", signal: AbortSignal.timeout?.(8000) });
-const refused = (response) => fail(Number(response.headers.get("Retry-After")));
-const wake = () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); };
+const get = (address, more) => fetch(address, { cache: "no-store", signal: AbortSignal.timeout?.(8000), ...more });
+const refused = (response) => fail(response.headers.get("Retry-After"));
+const wake = () => { if (ticket.dataset.pollAfterMs > 0) again(0); };
 const markTab = () => { if (document.hidden) icon.href = ticket.dataset.icon; }; // until its reader looks at it
 
 // The signed ticket outlives the page, the tab and the server's memory.
 function keep() {
-  const name = KEPT + ticket.dataset.id;
+  const { id, proof } = ticket.dataset;
   try {
-    if (ticket.dataset.proof) localStorage.setItem(name, ticket.dataset.proof);
-    else for (const each of [KEPT, BEGAN, ALERT]) localStorage.removeItem(each + ticket.dataset.id);
-    if (find("alert") && localStorage.getItem(ALERT + ticket.dataset.id)) import("./alert.js").catch(() => {});
+    if (proof) localStorage.setItem(KEPT + id, proof);
+    else for (const each of [KEPT, BEGAN, ALERT]) localStorage.removeItem(each + id);
+    if (find("alert") && localStorage.getItem(ALERT + id)) import("./alert.js").catch(() => {});
   } catch { /* a browser that keeps nothing still has its cookie */ }
 }
 
@@ -47,14 +48,13 @@ async function restore() {
   restoring = true;
   try {
     const kept = ticket.dataset.proof || localStorage.getItem(KEPT + ticket.dataset.id);
-    const response = await fetch("/api/v1/tickets/restore", {
+    const response = await get("/api/v1/tickets/restore", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: kept }),
-      signal: AbortSignal.timeout?.(8000),
     });
-    if (!response.ok) return refused(response);
+    if (!response.ok) return response.status < 429 ? load() : refused(response);
     show(await response.json());
   } catch {
-    fail(0);
+    fail();
   } finally {
     restoring = false;
   }
@@ -189,8 +189,10 @@ function put(fresh) {
 async function load() {
   try {
     const response = await get(location.pathname);
-    if (!response.ok) return refused(response);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const elsewhere = page.querySelector("[data-elsewhere]");
+    if (elsewhere) return fail(3600, elsewhere.textContent); // it will hardly change
+    if (!response.ok) return refused(response);
     const fresh = page.querySelector("[data-ticket]");
     if (!fresh) return void location.reload();
     failures = 0;
@@ -199,16 +201,17 @@ async function load() {
     else put(fresh);
     begin();
   } catch {
-    fail(0);
+    fail();
   }
 }
 
-function fail(retryAfterSeconds) {
-  failures += 1;
+function fail(retryAfterSeconds, text = LOST) {
   close();
-  hide(find("lost"), false);
-  const pause = Math.min(MAX_PAUSE_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2);
-  again(Math.max(pause, 1000 * (retryAfterSeconds || 0)));
+  const lost = find("lost");
+  if (lost.textContent !== text) lost.textContent = text; // not spoken again
+  lost.hidden = false;
+  const pause = Math.min(MAX_PAUSE_MS, 500 * 2 ** ++failures) * (0.75 + Math.random() / 2);
+  again(Math.max(pause, 1000 * retryAfterSeconds || 0));
 }
 
 async function ask() {
@@ -222,10 +225,11 @@ async function ask() {
       if (answer.state === ticket.dataset.state && !waits(answer.state)) return void load();
       return show(answer);
     }
-    if (response.status === 404 && (await response.json()).restore) return void restore();
-    refused(response);
+    if (response.status > 404) return refused(response);
+    if ((await response.json()).restore) restore();
+    else load(); // the page says whose it is
   } catch {
-    fail(0);
+    fail();
   }
 }
 
@@ -249,8 +253,7 @@ function follow() {
   stream.onerror = () => {
     if (stream?.readyState === EventSource.CLOSED) {
       stream = null;
-      refusals += 1;
-      reopenAt = performance.now() + Math.min(MAX_PAUSE_MS, 1000 * 2 ** refusals) * (0.75 + Math.random() / 2);
+      reopenAt = performance.now() + Math.min(MAX_PAUSE_MS, 1000 * 2 ** ++refusals) * (0.75 + Math.random() / 2);
     }
     again(300 + Math.random() * 700);
   };
@@ -261,11 +264,11 @@ function begin() {
   clearTimeout(timer);
   keep();
   hide(find("alert"), false);
-  if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
-  const pause = Number(ticket.dataset.pollAfterMs);
-  if (!(pause > 0)) return; // nothing can change any more
+  const { state, position, pollAfterMs } = ticket.dataset;
+  if (waits(state) && position > 0) showWay(Number(position));
+  if (!(pollAfterMs > 0)) return; // nothing can change any more
   follow();
-  again(stream ? Math.min(pause, QUIET_MS) : pause);
+  again(stream ? Math.min(pollAfterMs, QUIET_MS) : pollAfterMs);
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -273,10 +276,10 @@ document.addEventListener("visibilitychange", () => {
   icon.href = PLAIN_ICON;
   wake();
 });
-addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
+addEventListener("offline", () => { if (ticket.dataset.pollAfterMs > 0) fail(); });
 addEventListener("online", wake);
 addEventListener("pageshow", (event) => { if (event.persisted) load(); });
-for (const event of ["focusin", "input"]) document.addEventListener(event, ({ target }) => {
+for (const event of ["focusin", "input"]) addEventListener(event, ({ target }) => {
   if (target.matches(FIELDS) && ticket.contains(target)) touched.set(nameOf(target), target);
 });
 document.addEventListener("parts-replaced", () => {
@@ -286,8 +289,8 @@ document.addEventListener("parts-replaced", () => {
   }
   putBack();
 });
-document.addEventListener("click", ({ target }) => {
+addEventListener("click", ({ target }) => {
   if (target.closest("[data-alert]")) import("./alert.js").then(({ press }) => press()).catch(() => {});
 });
-document.addEventListener("moment-to-look", () => setTimeout(load, 300 + Math.random() * 700));
+addEventListener("moment-to-look", () => setTimeout(load, 300 + Math.random() * 700));
 begin();
