@@ -123,7 +123,8 @@ def test_until_it_is_published_the_ticket_says_so(open_sale: MakeSale, visit: Op
             answered.append(answer.status)
             return route.fulfill(response=answer)
         answered.append(404)
-        return route.fulfill(status=404, json={"code": "request_not_found", "status": 404})
+        problem = {"code": "request_not_found", "status": 404}
+        return route.fulfill(status=404, json=problem, content_type="application/problem+json")
 
     one.page.route("**/proof", not_yet)
     one.get_one(card)
@@ -159,6 +160,26 @@ TAMPERED: dict[str, tuple[str, Change, str]] = {
     "no key": (KEYS, lambda _: [], "signed"),
     "a key of nobody": (KEYS, lambda keys: [{**each, "public": "A" * 43} for each in keys], "signed"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [200, 403, 404])
+@pytest.mark.parametrize("address", [PROOF, KEYS], ids=["proof", "keys"])
+def test_an_answer_that_is_not_the_shops_accuses_nobody(
+    open_sale: MakeSale, visit: OpenVisit, address: str, status: int
+) -> None:
+    card, one = open_sale(units=1), visit()
+    asked: list[str] = []
+
+    def log_in_first(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=status, content_type="text/html", body="<!doctype html><title>Log in</title>")
+
+    one.page.route(re.compile(address), log_in_first)
+    one.get_one(card)
+    wait_until(lambda: one.page.title() and len(asked) >= 2, what="it asks again")
+    sees_part(one, "waits")
+    one.page.unroute(re.compile(address))
+    sees_part(one, "good")
 
 
 @pytest.mark.parametrize("name", TAMPERED)

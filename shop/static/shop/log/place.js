@@ -19,7 +19,7 @@ class Wrong extends Error {}
 const line = () => document.querySelector("[data-log]");
 const check = (isTrue, why) => { if (!isTrue) throw new Wrong(why); };
 
-// The page may have been put in again: what is known is shown there too.
+// A page that was put in again shows it too.
 function show(what = shown) {
   shown = what;
   const here = line();
@@ -27,7 +27,7 @@ function show(what = shown) {
   for (const part of here.querySelectorAll("[data-part]")) part.hidden = part.dataset.part !== shown.part;
   for (const why of here.querySelectorAll("[data-why]")) why.hidden = why.dataset.why !== shown.why;
   if (shown.ordinal) {
-    // What was lost, and how many there are, is the shop's word; the log's page counts.
+    // What was lost, and how many, is the shop's word.
     const lost = JSON.parse(here.dataset.gaps).filter(([, last]) => last < shown.ordinal);
     const place = lost.reduce((rest, [first, last]) => rest - (last - first + 1), shown.ordinal);
     here.querySelector("[data-log-place]").textContent = place.toLocaleString(LANGUAGE);
@@ -35,12 +35,15 @@ function show(what = shown) {
   }
 }
 
-// What breaks on the way is no word of the shop: it is asked again.
+// What comes from a network on the way is no word of the shop: it is asked again.
 async function get(path) {
   try {
     const response = await fetch(path, { cache: "no-cache", signal: AbortSignal.timeout?.(8000) });
+    const { ok, status } = response;
+    const type = response.headers.get("Content-Type");
+    const isOwn = ok ? !type.includes("html") : type === "application/problem+json";
     const bytes = new Uint8Array(await response.arrayBuffer());
-    if (response.status < 500 && response.status !== 429) return { status: response.status, bytes };
+    if (isOwn && status < 500 && status !== 429) return { status, bytes };
   } catch { /* as below */ }
   throw new Later();
 }
@@ -88,7 +91,7 @@ async function look() {
 
 async function run() {
   if (!line()) return;
-  // Nobody sees the line of a hidden tab, and the log does not run away.
+  // Nobody sees the line of a hidden tab.
   if (document.hidden) return document.addEventListener("visibilitychange", run, { once: true });
   try {
     show(await look());

@@ -21,7 +21,8 @@ async function get(path) {
   for (let tries = 1; ; tries += 1) {
     try {
       const response = await fetch(path);
-      if (response.ok) return new Uint8Array(await response.arrayBuffer());
+      const isOwn = !response.headers.get("Content-Type")?.includes("html"); // else it is a network's login
+      if (response.ok && isOwn) return new Uint8Array(await response.arrayBuffer());
       if (response.status < 500 && response.status !== 429) tries = TRIES;
       throw new Error(`${path}: ${response.status}`);
     } catch (error) {
