@@ -21,10 +21,12 @@ from shop.payments.rows import NoticeResult
 
 # However long a hold is, its charge ends within a charge's life; an hour is for providers that end it a little later.
 PAGE_LIFE = CHARGE_LIFE - timedelta(hours=1)
+# By how much a payment says of an order that is not held any more: money may still come, or came, or must go back.
+_SAYS = [Payment.State(each) for each in ("declined", "pending", "refunded", "captured", "refund_due")]
 
 
 class Bill(NamedTuple):
-    """What an order costs by its own terms, and how its last payment stands ('' when none was begun).
+    """What an order costs by its own terms, and how the payment that counts stands ('' when none was begun).
 
     takes_cards: False after too many that were declined. is_taken_by_bank: in a dispute; the shop gave nothing back.
     """
@@ -93,10 +95,15 @@ def find_bill(request_id: str) -> Bill | None:
     order = Order.objects.filter(request_id=request_id).first() if sale_id_of(request_id) else None
     if order is None:
         return None
-    last = order.payments.order_by("-id").first()
-    state = last.state if last else ""
+
+    def weight(payment: Payment) -> tuple[int, int]:
+        # A hold shows what its buyer did last.
+        return 0 if order.state == State.HELD else _SAYS.index(Payment.State(payment.state)), payment.pk
+
+    told = max(order.payments.all(), key=weight, default=None)
+    state = told.state if told else ""
     takes_cards = state != Payment.State.DECLINED or not tries.count(order).are_too_many
-    by_bank = last is not None and last.reason == Reason.TAKEN_BY_BANK
+    by_bank = told is not None and told.reason == Reason.TAKEN_BY_BANK
     return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards, by_bank)
 
 

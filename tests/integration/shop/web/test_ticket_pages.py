@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from inventory.redis import clocks
 from inventory.states import Reason
-from shop.models import Order, Sale
+from shop.models import Order, Payment, Sale
 from shop.orders.requests import look_up
 from shop.orders.status import status_answer
 from shop.payments import notices
@@ -127,6 +127,35 @@ def test_a_payment_that_is_under_way_is_not_said_to_be_none(make_sale: MakeSale,
         with override_settings(MAX_DECLINED_PER_HOLD=0):  # declined by the shop, and Stripe may not know it yet
             text = text_of(client.get(f"/requests/{order.request_id}/"))
         assert ("Nothing was charged." in text) is (payment == "")
+
+
+@pytest.mark.parametrize(
+    ("end", "first", "words", "not_said"),
+    [
+        ("expired", {"state": "pending"}, "The hold ran out", "Nothing was charged."),
+        ("refunded", {"state": "refund_due"}, "Your money is on its way back", "Your money went back"),
+        (
+            "refunded",
+            {"state": "refunded", "reason": Reason.TAKEN_BY_BANK},
+            "Your bank has taken the money",
+            "All of it",
+        ),
+    ],
+)
+@pytest.mark.parametrize("last", ["declined", "pending"])
+def test_a_later_try_hides_no_payment_that_money_came_for(
+    make_sale: MakeSale, end: str, first: dict[str, str], words: str, not_said: str, last: str
+) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="held")
+    payments = [notices.begin(order, provider_name=name) for name in ("stripe", "sandbox")]
+    for payment, values in zip(payments, (first, {"state": last}), strict=True):
+        Payment.objects.filter(pk=payment.pk).update(**values)
+    for state in dict.fromkeys(("expired", end)):
+        Order.objects.filter(pk=order.pk).update(state=state)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert words in text
+    assert not_said not in text
 
 
 @pytest.mark.parametrize(
