@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -20,12 +20,10 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 from post_office.admin import EmailAdmin, LogInline, get_message_preview
 from post_office.models import Attachment, Email, EmailTemplate
 
-from inventory.exceptions import Unavailable
 from shop.accounts import people as people  # registers itself
 from shop.accounts import sessions
 from shop.accounts.forms import is_own_password
 from shop.models import Product, Sale
-from shop.sales import priming
 from shop.staff import orders as orders  # registers itself
 from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
@@ -185,9 +183,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
 
     def prime(self, request: HttpRequest, *, slug: str) -> None:
         """Prepare the line of the sale; staff are told when it could not be reached."""
-        try:
-            priming.prime_sale(slug)
-        except (Unavailable, OperationalError):
+        if not sale_control.tell_line(slug):
             text = gettext(
                 "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
             )

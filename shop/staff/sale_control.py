@@ -269,10 +269,12 @@ def locked(slug: str) -> Sale:
     return sale
 
 
-def tell_line(slug: str) -> None:
-    """Prime a sale whose change is committed; where that fails, the boards of the web processes do it."""
+def tell_line(slug: str) -> bool:
+    """Prime a sale whose change is committed, and say whether it was; else the boards of the web processes do it."""
     try:
         priming.prime_sale(slug)
+        return True
     except (RedisUnavailable, OperationalError) as error:
         # Done all the same. The board of every web process sees the newer terms within a second or so and primes them.
         log.warning("committed, but the line was not told", action="tell_failed", sale=slug, error=repr(error))
+        return False

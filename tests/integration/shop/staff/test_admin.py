@@ -16,6 +16,7 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
@@ -274,8 +275,11 @@ def test_staff_are_told_when_the_line_could_not_be_reached(
 
     monkeypatch.setattr(priming, "prime_sale", away)
     sale = make_sale()
-    answer = staff.post(f"/admin/shop/sale/{sale.pk}/change/", form_of(title="Silk kite", seen_version=1), follow=True)
+    form = form_of(title="Silk kite", seen_version=1)
+    with capture_logs() as told:
+        answer = staff.post(f"/admin/shop/sale/{sale.pk}/change/", form, follow=True)
     assert "the line could not be reached" in answer.content.decode()
+    assert [each["sale"] for each in told if each.get("action") == "tell_failed"] == [sale.slug]
     assert Sale.objects.get(pk=sale.pk).title == "Silk kite"
 
 
