@@ -13,8 +13,8 @@ STATES = (
     _("refunded"), _("pending"), _("captured"), _("declined"), _("card_declined"), _("refund_due"), _("refund due"),
     _("refund_failed"),
     _("load"), _("adjust"), _("hold"), _("release"), _("retake"), _("return"), _("free"), _("working"),
-    _("waiting"), _("line away"), _("silent"), _("asked"), _("running"), _("done"), _("failed"), _("unknown"),
-    _("never"), _("always"), _("rush"), _("in a rush"),
+    _("waiting"), _("line away"), _("database away"), _("silent"), _("asked"), _("running"), _("done"), _("failed"),
+    _("unknown"), _("never"), _("always"), _("rush"), _("in a rush"),
     _("always, and one request for each"),
 )  # fmt: skip
 # Of the log of acts: sales, orders, exports, accounts.
@@ -44,7 +44,7 @@ REASONS = (
     _("this is not an e-mail address"), _("an e-mail address has at most 254 characters"),
     _("an e-mail address with quotes or of a machine's number is not taken"),
     _("suspected_fraud"), _("our_mistake"), _("being handed on"), _("the database is away or busy"),
-    _("a fault of the program, which is in its log"),
+    _("a fault of the program, which is in its log"), _("what Redis says of it is damaged: ask again"),
     _("brought_back"),
 )  # fmt: skip
 # Why the shop itself paused a sale.

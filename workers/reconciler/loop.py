@@ -159,12 +159,15 @@ class Reconciler:
         self._alarmed = kept | {each[:3]: now for each in news if each.done == ALARM}
         return news
 
-    def compare(self, sku: str, *, sale_ids: Sequence[int]) -> list[Drift]:
+    def compare(
+        self, sku: str, *, sale_ids: Sequence[int], between_pages: Callable[[], object] = lambda: None
+    ) -> list[Drift]:
         """Compare one SKU with its sales; return every difference and what was done. Raises RedisUnavailable, Error."""
         drifts: list[Drift] = []
         for _, found in self.steps(sku, sale_ids=sale_ids):
             drifts += found
             self._throttle()
+            between_pages()
         return drifts
 
     def steps(self, sku: str, *, sale_ids: Sequence[int]) -> Iterator[Step]:

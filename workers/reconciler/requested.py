@@ -5,6 +5,7 @@ Never stops at a SKU that fails: staff are told so. A stop leaves the rest to th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import structlog
 from django.db import Error as DatabaseError
@@ -22,13 +23,14 @@ from workers.reconciler.report import ALARM, Drift, log_drifts
 log = structlog.get_logger(__name__)
 
 
-def compare_asked(reconciler: Reconciler, client: Client) -> int:
+def compare_asked(reconciler: Reconciler, client: Client, *, between_pages: Callable[[], object] = lambda: None) -> int:
     """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable, Stopped.
 
+    between_pages: called between two pages, for a comparison may take minutes, and others may wait for an answer.
     What staff ask for is one key, so on one shard of a Cluster: while that is away, it waits.
     """
     try:
-        return _compare_asked(reconciler, client)
+        return _compare_asked(reconciler, client, between_pages)
     except RedisUnavailable as error:
         if shards_of(client) is None:
             raise
@@ -36,24 +38,31 @@ def compare_asked(reconciler: Reconciler, client: Client) -> int:
         return 0
 
 
-def _compare_asked(reconciler: Reconciler, client: Client) -> int:
+def _compare_asked(reconciler: Reconciler, client: Client, between_pages: Callable[[], object]) -> int:
     found = 0
     for sku, each in reconcile_requests.waiting(client).items():
-        running = reconcile_requests.begin(client, sku, actor=each["actor"])
+        actor = each["actor"]
+        running = [reconcile_requests.begin(client, sku, actor=actor)]
+
+        def go_on(sku: str = sku, actor: str = actor, running: list[str] = running) -> None:
+            between_pages()
+            running[0] = reconcile_requests.go_on(client, sku, running=running[0], actor=actor)
+
         try:
-            drifts, state, detail = _compare(reconciler, sku)
+            drifts, state, detail = _compare(reconciler, sku, go_on)
         except Stopped:
-            reconcile_requests.ask(client, sku, actor=each["actor"])
+            reconcile_requests.ask(client, sku, actor=actor)
             raise
         found += len(drifts)
-        reconcile_requests.end(client, sku, running=running, state=state, actor=each["actor"], detail=detail)
+        reconcile_requests.end(client, sku, running=running[0], state=state, actor=actor, detail=detail)
     return found
 
 
-def _compare(reconciler: Reconciler, sku: str) -> tuple[list[Drift], str, str]:
+def _compare(reconciler: Reconciler, sku: str, between_pages: Callable[[], object]) -> tuple[list[Drift], str, str]:
     """Compare one SKU; return what was found, how it ended, and that in words for staff."""
     try:
-        drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
+        sale_ids = skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids
+        drifts = reconciler.compare(sku, sale_ids=sale_ids, between_pages=between_pages)
     except (RedisUnavailable, Stopped, FaultRaised):
         raise
     except DatabaseError as error:

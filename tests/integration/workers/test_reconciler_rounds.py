@@ -4,8 +4,10 @@ Works on real stores; what fails is a key of the wrong type, or a retired sale.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +149,39 @@ def test_what_is_asked_for_while_it_is_compared_is_compared_again(
     compare_asked(watcher, client)
     told = reconcile_requests.last(client, card.sku) or {}
     assert (told["state"], told["actor"]) == (reconcile_requests.DONE, "b")
+
+
+def test_a_long_comparison_is_not_begun_a_second_time(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says at its pages that it still runs; the others of its process have their turn there too."""
+    client, card = redis.connect(), cards[0]
+    now, waiting, turns = [time.time()], [], []
+
+    def pages(*_: object) -> Iterator[dict[str, str]]:
+        for _page in range(5):
+            now[0] += 0.9 * reconcile_requests.BROKEN_OFF_SECONDS
+            waiting.append(card.sku in reconcile_requests.waiting(client))
+            yield {}
+
+    monkeypatch.setattr(reconcile_requests, "time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(repair, "record_pages", pages)
+    reconcile_requests.ask(client, card.sku, actor="anna")
+    compare_asked(Reconciler(client, stopping=lambda: False), client, between_pages=lambda: turns.append(1))
+    assert waiting == [False] * 5
+    assert len(turns) >= 5
+    assert (reconcile_requests.last(client, card.sku) or {})["state"] == reconcile_requests.DONE
+
+
+@pytest.mark.parametrize("text", ["{", "7", '{"state": "asked"}', '{"state": "running", "actor": "a", "at": "x"}'])
+def test_a_damaged_request_of_staff_has_failed_and_harms_no_other(cards: list[SaleCard], text: str) -> None:
+    client, (bad, good, _) = redis.connect(), cards
+    road.run(("HSET", keys.reconciliations(), bad.sku, text))
+    assert reconcile_requests.last(client, bad.sku)["detail"] == reconcile_requests.DAMAGED
+    reconcile_requests.ask(client, good.sku, actor="anna")
+    compare_asked(Reconciler(client, stopping=lambda: False), client)
+    assert reconcile_requests.last(client, good.sku)["state"] == reconcile_requests.DONE
+    reconcile_requests.ask(client, bad.sku, actor="anna")
+    compare_asked(Reconciler(client, stopping=lambda: False), client)
+    assert reconcile_requests.last(client, bad.sku)["state"] == reconcile_requests.DONE
 
 
 def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:

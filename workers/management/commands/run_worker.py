@@ -108,10 +108,13 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     recorder = Recorder(client, noted=GAUGES.note)
     GAUGES.watch(settings.PUBLIC_URL, open_alarms=lambda: reconciler.open_alarms)
 
-    def serve_staff() -> None:
+    def look() -> None:
         recorder.work_once()
         GAUGES.look_at_redis(client)
-        compare_asked(reconciler, client)
+
+    def serve_staff() -> None:
+        look()
+        compare_asked(reconciler, client, between_pages=look)
 
     def one_round() -> int:
         serve_staff()
