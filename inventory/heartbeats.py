@@ -26,7 +26,8 @@ SILENT_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600
 KEY_TTL_MS = 3_600_000
 
-Doing = Literal["working", "waiting", "line away"]
+Away = Literal["line away", "database away"]
+Doing = Literal["working", "waiting"] | Away
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,24 @@ class Heartbeat:
         self._who = f"{socket.gethostname()}:{os.getpid()}"
         self._done = self._done_before = 0
         self._doing: Doing = "waiting"
+        self._away: Away | None = None
         self._rate, self._step_ended = 0.0, False
         self._since = self._counted_at = time.monotonic()
         self._speak_at = float("-inf")
 
-    def note(self, *, done: int = 0, away: bool = False, busy: bool = False) -> None:
-        """Note what a step did (done: as it counts), that the line is away, or that a long step goes on (busy); say so
-        if a second has passed.
+    def note(self, *, done: int = 0, away: Away | None = None, busy: bool = False) -> None:
+        """Note what a step did (done: as it counts), which store is away, or that a long step goes on (busy); say so
+        if a second has passed. A store that was away since it last spoke is told of.
         """
         self._done += done
         self._step_ended |= not busy
+        self._away = away or self._away
         now = time.monotonic()
         if now < self._speak_at:
             return
         new = self._done - self._done_before
-        doing: Doing = "line away" if away else "working" if new or busy else "waiting"
+        doing: Doing = self._away or ("working" if new or busy else "waiting")
+        self._away = None
         if doing != self._doing:
             self._doing, self._since = doing, now
         if new or self._step_ended:  # a step that goes on is counted at its end, over all the time that it took

@@ -92,6 +92,11 @@ class LastingConnection:
         self._connection = None
 
 
+def is_away(error: BaseException | None) -> bool:
+    """Say whether psycopg's `error` means that the database was not reached: one that answers gives a code."""
+    return getattr(error, "sqlstate", None) is None
+
+
 @contextmanager
 def pipeline_of(django: BaseDatabaseWrapper) -> Iterator[Pipeline]:
     """Send several statements of Django's own connection at once for the length of a `with` block."""

@@ -15,7 +15,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars
 
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
-from inventory.postgres import LastingConnection
+from inventory.postgres import LastingConnection, is_away
 from inventory.telemetry import traces
 from inventory.telemetry.measures import RETRIES, note_store_errors
 from shop.orders import holds
@@ -33,10 +33,14 @@ AGAIN_SECONDS = 1.0
 
 
 class Expirer:
-    """One expirer: any number may run, each hold ends once. stopping: says whether to end after the present batch."""
+    """One expirer: any number may run, each hold ends once. stopping: says whether to end after the present batch.
 
-    def __init__(self, *, stopping: Callable[[], bool]) -> None:
+    report_away: called when the database is not reached.
+    """
+
+    def __init__(self, *, stopping: Callable[[], bool], report_away: Callable[[], None] = lambda: None) -> None:
         self._stopping = stopping
+        self._report_away = report_away
         self._database = LastingConnection()
         self._swept_whole_at = float("-inf")
         self._was_full = False
@@ -73,6 +77,8 @@ class Expirer:
         note_store_errors("postgresql")
         RETRIES.add("refused" if isinstance(error, psycopg.ProgrammingError) else "expire")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
+        if is_away(error):
+            self._report_away()
         self.close()
 
     def _find_due(self) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from django.db import ProgrammingError, close_old_connections, connections
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat
+from inventory.postgres import is_away
 from inventory.telemetry.measures import RETRIES, note_store_errors
 
 log = structlog.get_logger(__name__)
@@ -66,7 +67,7 @@ def run_until_stopped(
             RETRIES.add("redis")
             log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
             if heartbeat:
-                heartbeat.note(away=True)
+                heartbeat.note(away="line away")
             stop.wait(RETRY_SECONDS)
         except DatabaseError as error:
             note_store_errors("postgresql")
@@ -74,7 +75,7 @@ def run_until_stopped(
             log.warning("database away or busy", action="database_retry", error=str(error))
             connections.close_all()
             if heartbeat:
-                heartbeat.note()
+                heartbeat.note(away="database away" if is_away(error.__cause__) else None)
             stop.wait(RETRY_SECONDS)
     if heartbeat:
         heartbeat.end()

@@ -17,7 +17,7 @@ from inventory.fault_injection import fault_point
 from inventory.line import reading, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
-from inventory.postgres import LastingConnection
+from inventory.postgres import LastingConnection, is_away
 from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
@@ -69,7 +69,7 @@ class Settler:
 
     polling: the client that looks for work, so that a shard of a Cluster that is away is met by it first; by default
     the same. batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal; report_alive:
-    called before each turn, for a round over many SKUs may take long.
+    called before each turn, for a round over many SKUs may take long; report_away: when the database is not reached.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Settler:
         stopping: Callable[[], bool],
         polling: Client | None = None,
         report_alive: Callable[[], None] = lambda: None,
+        report_away: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._polling = polling or client
@@ -88,6 +89,7 @@ class Settler:
         self._lock_ttl_ms = lock_ttl_ms
         self._stopping = stopping
         self._report_alive = report_alive
+        self._report_away = report_away
         self._database = LastingConnection()
         self._last_sku = ""
         self._database_failed = False
@@ -279,6 +281,8 @@ class Settler:
             note_store_errors("postgresql")
             RETRIES.add("settle")
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
+            if is_away(error):
+                self._report_away()
             self._give_back(sku, lock)
             raise BatchDeferred("the batch stays in flight until the database answers") from error
 

@@ -8,9 +8,12 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
+import psycopg
 import pytest
+from django.db import OperationalError, connections
 from django.test import override_settings
 
 from inventory import heartbeats, redis
@@ -19,6 +22,7 @@ from inventory.heartbeats import Heartbeat, Worker, workers
 from inventory.redis import keys
 from tests.support.road import run
 from workers.embedded.server import free_port
+from workers.expirer import Expirer
 from workers.process_loop import StopFlag, run_until_stopped
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -79,7 +83,12 @@ def test_it_speaks_once_a_second_at_most(name: str, monkeypatch: pytest.MonkeyPa
 def test_the_state_changes_with_what_is_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "BEAT_SECONDS", 0.0)
     heartbeat = Heartbeat(redis.connect(), name)
-    notes = (({"done": 1}, "working"), ({}, "waiting"), ({"away": True}, "line away"), ({"busy": True}, "working"))
+    notes = (
+        ({"done": 1}, "working"),
+        ({}, "waiting"),
+        ({"away": "line away"}, "line away"),
+        ({"busy": True}, "working"),
+    )
     for note, doing in notes:
         heartbeat.note(**note)
         assert named(name)[0].doing == doing
@@ -157,3 +166,42 @@ def test_the_loop_notes_each_step_and_takes_its_note_away(name: str, monkeypatch
     run_until_stopped(step, stop=StopAfter(4), wait_for_work=lambda: None, heartbeat=heartbeat)
     assert seen == [("waiting", 0), ("working", 3), ("waiting", 3), ("line away", 3)]  # the first before any step
     assert named(name) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "doing"), [(psycopg.OperationalError, "database away"), (psycopg.errors.QueryCanceled, "waiting")]
+)
+def test_the_loop_says_that_the_database_is_away(
+    name: str, monkeypatch: pytest.MonkeyPatch, cause: type[Exception], doing: str
+) -> None:
+    """The control: one that answers, and refuses."""
+    monkeypatch.setattr(heartbeats, "BEAT_SECONDS", 0.0)
+    seen: list[str] = []
+
+    def step() -> int:
+        seen.extend(each.doing for each in named(name))
+        raise OperationalError from cause()
+
+    heartbeat = Heartbeat(redis.connect(), name)
+    run_until_stopped(step, stop=StopAfter(2), wait_for_work=lambda: None, heartbeat=heartbeat)
+    assert seen == ["waiting", doing]
+
+
+def test_an_expirer_says_that_the_database_is_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step raises nothing, and ends right after it has said so: a beat that falls then says so too."""
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(heartbeats, "time", clock)
+    heartbeat = Heartbeat(redis.connect(), name)
+    heartbeat.note()
+    expirer = Expirer(stopping=lambda: False, report_away=partial(heartbeat.note, away="database away", busy=True))
+    with monkeypatch.context() as patched:
+        patched.setitem(connections["default"].settings_dict, "HOST", "127.0.0.1")
+        patched.setitem(connections["default"].settings_dict, "PORT", str(free_port()))
+        assert expirer.work_once() == 0
+    clock.now += 2
+    heartbeat.note()
+    assert named(name)[0].doing == "database away"
+    clock.now += 2
+    heartbeat.note()
+    assert named(name)[0].doing == "waiting"
+    heartbeat.end()

@@ -73,6 +73,7 @@ def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
         stopping=stop.is_set,
         polling=redis.connect(timeout_seconds=LOOK_TIMEOUT_SECONDS),
         report_alive=partial(heartbeat.note, busy=True),
+        report_away=partial(heartbeat.note, away="database away", busy=True),
     )
     try:
         run_until_stopped(
@@ -87,7 +88,7 @@ def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """End holds that are due until stopped."""
-    expirer = Expirer(stopping=stop.is_set)
+    expirer = Expirer(stopping=stop.is_set, report_away=partial(heartbeat.note, away="database away", busy=True))
     try:
         run_until_stopped(
             expirer.work_once,
