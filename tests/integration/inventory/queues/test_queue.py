@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from inventory.queues import queue as queue_module
 from inventory.queues.checks import check_queue, known_queues
 from inventory.queues.queue import MAX_HAND_OUTS, Dequeued, Queue
 from inventory.redis import keys
+from shop.models import Sale
 from tests.support.road import held_lock, run
 from tests.support.servers.server_matrix import ON_ONE_KIND
+from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 from workers.management.commands import check_queues
 
@@ -237,9 +240,16 @@ def test_the_command_tells_of_every_queue(queue: Queue) -> None:
     assert f"queue {queue.name}" in json.loads(out.getvalue())["checked"]
 
 
-def test_a_redis_that_knows_nothing_is_not_called_sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after it was emptied, or by the address of another one."""
+@pytest.mark.usefixtures("shop_database")
+def test_a_redis_that_knows_nothing_is_not_called_sound(
+    monkeypatch: pytest.MonkeyPatch, new_sku: Callable[[], str]
+) -> None:
+    """As after it was emptied, or by the address of another one. A shop without sales has nothing to lose."""
     for known in ("known_skus", "known_queues"):
         monkeypatch.setattr(check_queues, known, lambda client: [])
+    with monkeypatch.context() as patched:
+        patched.setattr(check_queues, "Sale", SimpleNamespace(objects=Sale.objects.none()))
+        call_command("check_queues", stdout=StringIO())
+    make_sale(new_sku(), units=1)
     with pytest.raises(CommandError, match="nothing was checked"):
         call_command("check_queues", stdout=StringIO())
