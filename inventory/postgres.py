@@ -93,8 +93,10 @@ class LastingConnection:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Say whether psycopg's `error` means that the database was not reached: one that answers gives a code."""
-    return getattr(error, "sqlstate", None) is None
+    """Say whether psycopg's `error` means that the database was not reached, or is being stopped (57P)."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith("57P")
 
 
 @contextmanager

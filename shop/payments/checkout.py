@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from inventory.exceptions import InvalidRequest, NotPayable, RequestNotFound
 from inventory.records import sale_id_of
+from inventory.redis import clocks
 from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, Order, Payment
 from shop.orders import holds, requests
@@ -96,9 +97,12 @@ def find_bill(request_id: str) -> Bill | None:
     if order is None:
         return None
 
+    ends_at = order.hold_expires_at
+    is_held = order.state == State.HELD and ends_at is not None and ends_at > clocks.DATABASE.now()
+
     def weight(payment: Payment) -> tuple[int, int]:
         # A hold shows what its buyer did last.
-        return 0 if order.state == State.HELD else _SAYS.index(Payment.State(payment.state)), payment.pk
+        return 0 if is_held else _SAYS.index(Payment.State(payment.state)), payment.pk
 
     told = max(order.payments.all(), key=weight, default=None)
     state = told.state if told else ""

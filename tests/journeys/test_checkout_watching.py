@@ -180,8 +180,8 @@ def test_a_browser_that_lost_its_cookies_says_so_and_stops_asking(open_sale: Mak
     buyer.page.evaluate(LOOK)
     buyer.sees("This ticket does not belong to this browser.")
     asked = asks_of(buyer)
-    buyer.page.clock.run_for(120_000)
-    assert asked == []
+    buyer.page.clock.run_for(55_000)
+    assert asked == []  # for a minute: a line that lost its places may get this one back
     buyer.context.add_cookies(cookies)
     buyer.page.evaluate(LOOK)
     expect(buyer.page.locator("[data-lost]")).to_be_hidden()

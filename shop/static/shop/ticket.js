@@ -191,7 +191,7 @@ async function load() {
     const response = await get(location.pathname);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const elsewhere = page.querySelector("[data-elsewhere]");
-    if (elsewhere) return fail(3600, elsewhere.textContent); // it will hardly change
+    if (elsewhere) return fail(60, elsewhere.textContent);
     if (!response.ok) return refused(response);
     const fresh = page.querySelector("[data-ticket]");
     if (!fresh) return void location.reload();

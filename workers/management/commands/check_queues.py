@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 
 from inventory import redis
 from inventory.exceptions import FairdropError
@@ -27,12 +28,20 @@ class Command(BaseCommand):
             report = check_all()
         except FairdropError as error:
             raise CommandError(error.detail) from error
-        if not report and Sale.objects.filter(retired_at__isnull=True).exists():
+        if not report and has_sales():
             raise CommandError("Redis knows no line and no queue: nothing was checked")
         self.stdout.write(as_json(report) if options["json"] else as_text(report))
         broken = sum(len(findings) for findings in report.values())
         if broken:
             raise CommandError(f"{broken} invariants are broken")
+
+
+def has_sales() -> bool:
+    """Say whether a sale is not retired. Raises CommandError when the database cannot say so."""
+    try:
+        return Sale.objects.filter(retired_at__isnull=True).exists()
+    except OperationalError as error:
+        raise CommandError("Redis knows no line and no queue, and the database does not answer") from error
 
 
 def check_all() -> dict[str, list[QueueFinding]]:
