@@ -28,6 +28,7 @@ from tests.support.http_calls import Caller
 from tests.support.waiting import Timed, assert_quickest_within, timed, wait_until
 from workers.demo import run as demo
 from workers.demo.guard import DemoRefused, refuse_busy_port
+from workers.embedded import server
 from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
@@ -78,7 +79,10 @@ def ports_in_a_row(many: int) -> int:
 
     def found() -> int:
         first = free_port()
-        return first if all(map(is_free, range(first, first + many))) else 0
+        if not all(map(is_free, range(first, first + many))):
+            return 0
+        server._given.update(range(first, first + many))  # the demo's own draw must not give them again
+        return first
 
     return wait_until(found, what=f"{many} free ports in a row")
 

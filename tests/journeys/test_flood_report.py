@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from loadtest.report import write_report
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, RULES, SCREENS
+from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, RULES, SCREENS, resize
 from tests.support.runs.made_up_run import make_run, mark
 
 
@@ -42,7 +42,7 @@ def page(chromium: Browser, report: Path) -> Iterator[Page]:
 
 @pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
 def test_the_report_fits_and_reads(page: Page, size: dict[str, int], scheme: str) -> None:
-    page.set_viewport_size({"width": size["width"], "height": size["height"]})
+    resize(page, width=size["width"], height=size["height"])
     for look in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if look == "dark" else "light")
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
@@ -59,7 +59,7 @@ def test_the_report_fits_and_reads(page: Page, size: dict[str, int], scheme: str
 
 def test_the_verdict_is_seen_without_scrolling(page: Page) -> None:
     for size in (PHONE, DESKTOP):
-        page.set_viewport_size({"width": size["width"], "height": size["height"]})
+        resize(page, width=size["width"], height=size["height"])
         box = page.get_by_role("heading", level=1).bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < size["height"] / 2

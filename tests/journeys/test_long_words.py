@@ -13,7 +13,7 @@ import pytest
 
 from shop.models import Product, Sale
 from shop.sales.catalogue import SaleCard
-from tests.journeys.visits import PATIENCE_MS, Visit
+from tests.journeys.visits import PATIENCE_MS, Visit, resize
 from tests.support.http_calls import Caller
 from tests.support.waiting import wait_until
 
@@ -66,7 +66,7 @@ def too_wide(buyer: Visit) -> list[int]:
     """Return the widths of a screen at which the page that is shown does not fit."""
     wide = []
     for width in WIDTHS:
-        buyer.page.set_viewport_size({"width": width, "height": 844})
+        resize(buyer.page, width=width, height=844)
         wide += [width] if buyer.page.evaluate(TOO_WIDE) else []
     return wide
 

@@ -18,7 +18,7 @@ from shop.sales.catalogue import SaleCard
 from shop.sales.priming import prime_sale
 from shop.staff import sale_control
 from shop.web.sale_presenter import milliseconds
-from tests.journeys.visits import PATIENCE_MS, Visit
+from tests.journeys.visits import PATIENCE_MS, Visit, resize
 from tests.support.http_calls import Caller
 from tests.support.waiting import wait_until
 
@@ -60,7 +60,7 @@ def out_of_view(buyer: Visit, *parts: str) -> list[tuple[int, int, str]]:
     """Return the screens, each with the part that is not fully in view there while nobody has scrolled."""
     missed = []
     for width, height in SCREENS:
-        buyer.page.set_viewport_size({"width": width, "height": height})
+        resize(buyer.page, width=width, height=height)
         buyer.page.evaluate("scrollTo(0, 0)")
         missed += [(width, height, each) for each in parts if not buyer.page.locator(each).evaluate(IN_VIEW)]
     return missed

@@ -60,6 +60,12 @@ def pictured_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., Sal
     return make_pictured
 
 
+def resize(page: Page, *, width: int, height: int) -> None:
+    """Give a page a size, and return when it is laid out."""
+    page.set_viewport_size({"width": width, "height": height})
+    wait_until(lambda: page.evaluate("[innerWidth, innerHeight]") == [width, height], what=f"it is {width} px wide")
+
+
 def take_all(card: SaleCard) -> str:
     """Let somebody without a browser have the only unit before anybody who comes now; return their request id."""
     (name,) = road.queue(card, "holder-0000000000000000")

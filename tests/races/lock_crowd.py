@@ -116,7 +116,8 @@ class Crowd:
     def entries(self, *what: str) -> list[Entry]:
         """Return the log in the order in which it was written, or only the lines of some kinds."""
         text = self.plan.log.read_text() if self.plan.log.exists() else ""
-        found = [Entry(*json.loads(line)) for line in text.splitlines()]
+        # Of a line that is being written only a part may be there.
+        found = [Entry(*json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
         return [entry for entry in found if not what or entry.what in what]
 
     def begin(self) -> float:
