@@ -1,6 +1,4 @@
-"""Keeps every ticket that can be checked by its signature, as the buyers do: a line each, a file a process.
-Never judges.
-"""
+"""Keeps every ticket, as the buyers do: a line each, a file a process. Never judges."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILE_PREFIX = "tickets-"
+# Of a ticket that a stranger can check; one of another form proves nothing to them.
 PREFIX = "fdt2."
 
 
@@ -21,8 +20,8 @@ class TicketWriter:
         self._file = (folder / f"{FILE_PREFIX}{socket.gethostname()}-{os.getpid()}.txt").open("wb", buffering=0)
 
     def add(self, ticket: str, *, sale: str) -> None:
-        """Keep a ticket; one of another form proves nothing to a stranger, and is left out."""
-        if ticket.startswith(PREFIX) and not self._file.closed:
+        """Keep a ticket, whatever its form."""
+        if ticket and not self._file.closed:
             self._file.write(f"{sale} {ticket}\n".encode())
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.record.log_sentences import CHECKED, HOLDS, HOLDS_BUT, NO_LOG
-from loadtest.record.tickets import read_tickets
+from loadtest.record.tickets import PREFIX, read_tickets
 from loadtest.shop_api import NotThere, ShopApi, ShopError
 from loadtest.verify.verify_sale import Verifier
 
@@ -22,19 +22,23 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     """Return a sentence on the log of a sale that is at rest; is_in_order says whether it holds by every rule.
 
     audit: of the sale at rest; the log is waited for until it has as many decisions. folder: where the run kept its
-    tickets. A shop that publishes no keys has no logs, and passes.
+    tickets. A shop that publishes no keys and signs no tickets has no logs, and passes.
     """
     verifier = Verifier(api.fetch, slug)
     try:
         verifier.read_keys()
     except NotThere:
-        return f"{slug} {NO_LOG}"
+        is_signed = any(ticket.startswith(PREFIX) for ticket in read_tickets(folder, sale=slug))
+        return f"The shop signs tickets of {slug} and publishes no key." if is_signed else f"{slug} {NO_LOG}"
     except (ShopError, ValueError, KeyError, TypeError) as error:
         return f"The keys of the public log of {slug} cannot be read: {error}"
     decided = int((audit or {}).get("counts", {}).get("decided") or 0)
-    deadline, tickets = time.monotonic() + PATIENCE_SECONDS, 0
+    deadline, tickets, unsigned = time.monotonic() + PATIENCE_SECONDS, 0, 0
     try:
         for ticket in read_tickets(folder, sale=slug):
+            if not ticket.startswith(PREFIX):
+                unsigned += 1
+                continue
             verifier.show(ticket)
             tickets += 1
         is_begun = _read_on(verifier)
@@ -49,6 +53,10 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
     if _decided(verifier) < decided:
         faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
+    if missing := _missing(verifier):
+        faults.append(f"places of tickets that are not in the log: {len(missing):,}, the first {missing[0]}")
+    if unsigned:
+        faults.append(f"tickets that are not signed for it, so nobody can check them: {unsigned:,}")
     read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
     if faults:
         return f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
@@ -74,7 +82,18 @@ def _read_on(verifier: Verifier) -> bool:
 
 
 def _is_behind(verifier: Verifier, decided: int, *, is_begun: bool) -> bool:
-    return not is_begun or (_decided(verifier) < decided and not verifier.replay.faults)
+    is_short = _decided(verifier) < decided or bool(_missing(verifier))
+    return not is_begun or (is_short and not verifier.replay.faults)
+
+
+def _missing(verifier: Verifier) -> list[int]:
+    """Return the places that tickets name and the log neither has nor declares lost.
+
+    At rest the notary has nothing left to publish, so they are faults, however new they are.
+    """
+    replay = verifier.replay
+    keys = [key for key in replay.tickets if isinstance(key, int) and key not in replay.given]
+    return [key for key in keys if not replay.is_lost(key)]
 
 
 def _decided(verifier: Verifier) -> int:

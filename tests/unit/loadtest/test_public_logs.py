@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import cast
 
@@ -163,9 +164,30 @@ def test_a_place_that_was_given_to_another_is_named(tmp_path: Path) -> None:
     assert is_in_order(checked(replace_winner(recorded()), folder=tmp_path))  # the control: nobody kept a ticket
 
 
-def test_what_proves_nothing_and_what_was_never_finished_is_left_out(tmp_path: Path) -> None:
+def test_a_ticket_that_is_not_in_the_log_at_rest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is younger than what the log's own rule waits for: a flood is short."""
+    monkeypatch.setattr(public_logs, "PATIENCE_SECONDS", 0.0)
+    leaves, now_us = recorded(), time.time_ns() // 1000
+    places = [{**leaf, "at": now_us, "seq": now_us} for leaf in leaves if leaf["kind"] == "admitted"]
+    keep(tmp_path, all_tickets(places))
+    text = check_log(cast("ShopApi", Shop(leaves[:1])), SLUG, audit=None, folder=tmp_path)
+    assert (is_in_order(text), "tickets that are not in the log" in text) == (False, True), text
+
+
+def test_a_ticket_that_nobody_can_check_is_counted(tmp_path: Path) -> None:
+    """Of a web process without the keys of a shop whose others sign. The control is a shop that has no logs."""
+    no_logs, of_old = cast("ShopApi", WithoutLog(has_keys=False)), "id.buyer.1.2.3.4.signature"
+    keep(tmp_path, [of_old])
+    assert is_in_order(check_log(no_logs, SLUG, audit=None, folder=tmp_path))
+    keep(tmp_path, [*all_tickets(recorded()), of_old])
+    text = checked(recorded(), folder=tmp_path)
+    assert (is_in_order(text), "nobody can check them: 1" in text) == (False, True), text
+    assert not is_in_order(check_log(no_logs, SLUG, audit=None, folder=tmp_path))  # it signs, and shows no key
+
+
+def test_what_was_never_finished_is_left_out(tmp_path: Path) -> None:
     ticket = all_tickets(recorded())[0]
-    keep(tmp_path, ["id.buyer.1.2.3.4.signature", ticket])
+    keep(tmp_path, [ticket])
     (file,) = tmp_path.glob(f"{FILE_PREFIX}*.txt")
     with file.open("a") as end:
         end.write(f"other {ticket}\n{SLUG} {ticket[:50]}")
