@@ -14,7 +14,7 @@ from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import travel, wait_until_decided
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say
-from loadtest.bench.harness.fixtures import Fixture, make_fixture
+from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
 from loadtest.bench.harness.timing import again_and_again, wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, ask_evenly, asks_needed
@@ -91,7 +91,8 @@ def _turn(run: BenchmarkRun[Plan], *, name: str, kept: bool, per_second: int = 0
     fixture = make_fixture(name)
     with _shop(run, fixture, kept=kept) as (shop, notary):
         if notary is None:
-            return _said(RoadTurn(kept=False, decided_per_second=_travel(run.plan, fixture, shop)[0]))
+            rate, faults = _travel(run.plan, fixture, shop)
+            return _said(RoadTurn(kept=False, decided_per_second=rate, faults=faults))
         begun = SaleLog.objects.filter(sale_id=fixture.sale_id, size__gt=0)
         wait_for(True, begun.exists, seconds=MAX_DRAIN_SECONDS, what="the notary has published something")
         watch = LagWatch(fixture.sale_id)
@@ -145,13 +146,13 @@ def _travel(plan: Plan, fixture: Fixture, shop: RunningShop) -> tuple[float, lis
 
 
 def _walk(plan: Plan, fixture: Fixture, shop: RunningShop, *, per_second: int) -> tuple[float, list[str]]:
-    """Load the shop at an even pace; return how much of it was admitted a second. Raises LoadFailed."""
+    """Load the shop at an even pace; return admissions a second, and what is wrong. Raises LoadFailed."""
     count = asks_needed(per_second=per_second, window=plan.road)
     payloads = fresh_payloads(fixture.slug, port=shop.web.port, count=count)
     load = ask_evenly(shop.web.port, payloads, per_second=per_second, window=plan.road)
     load.must_be(ADMITTED, of="the shop at an even pace", also=[UNAVAILABLE])
     wait_until_decided(fixture.sku)
-    return load.per_second, []
+    return load.per_second, faults_of(fixture.scope)
 
 
 def _said(turn: RoadTurn) -> RoadTurn:
