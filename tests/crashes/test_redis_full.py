@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
@@ -27,7 +28,7 @@ from shop.staff import control_room, sale_control
 from tests.support import road
 from tests.support.crashes.extra_shop import OwnStore, own_valkey
 from tests.support.crashes.worker_shop import worker_process
-from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.http_calls import Answer, Buyer, Caller, answer_to
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
 from tests.support.waiting import wait_until
@@ -80,7 +81,8 @@ def shop(
         web = running.enter_context(web_process(environment, folder=tmp_path))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
         buyers = [web.new_buyer() for _ in range(BUYERS)]
-        admitted = [(buyer, web.ask(card.slug, buyer).json()["request_id"]) for buyer in buyers]
+        asked = [answer_to(partial(web.ask, card.slug, buyer)).json()["request_id"] for buyer in buyers]
+        admitted = list(zip(buyers, asked, strict=True))
         fill(redis.connect())
         yield Shop(web, card, environment, tmp_path, admitted)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from shop.payments import checkout, notices
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.crashes.extra_shop import OwnStore, own_valkey
-from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.http_calls import Answer, Buyer, Caller, answer_to
 from tests.support.paying import begin, happen, hear, quiet_sandbox, state_of
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
@@ -107,7 +108,7 @@ def test_nobody_who_paid_or_cancelled_is_told_held_after_it(
     with web_process(environment, folder=tmp_path) as web, ExitStack() as running:
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
         people = [web.new_buyer() for _ in range(BUYERS)]
-        names = [web.ask(card.slug, buyer).json()["request_id"] for buyer in people]
+        names = [answer_to(partial(web.ask, card.slug, buyer)).json()["request_id"] for buyer in people]
         road.settle_line(card)
         acts = ("payment", "cancel")
         customers = [

@@ -25,7 +25,7 @@ from shop.sales import catalogue
 from tests.crashes import old_shop
 from tests.crashes.old_shop import Person
 from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, worker_shop
-from tests.support.http_calls import JSON, Answer, Caller
+from tests.support.http_calls import JSON, Answer, Caller, answer_to
 from tests.support.servers.shop_processes import migrate, web_process
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.waiting import wait_until
@@ -79,7 +79,8 @@ def post(web: Caller, person: Person, path: str, body: dict[str, Any]) -> Answer
 
 def act(web: Caller, name: str, what: str) -> str:
     """Pay or cancel what `name` holds; return the state."""
-    answer = post(web, PEOPLE[name], f"/api/v1/requests/{PEOPLE[name].request_id}/{what}", {})
+    path = f"/api/v1/requests/{PEOPLE[name].request_id}/{what}"
+    answer = answer_to(lambda: post(web, PEOPLE[name], path, {}))
     assert answer.status == 200, answer.body
     return answer.json()["state"]
 

@@ -16,7 +16,7 @@ from shop.models import Order, Payment
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge
 from tests.journeys.visits import PATIENCE_MS, Visit
-from tests.support.http_calls import Caller, until_answered
+from tests.support.http_calls import Caller, answer_to
 
 TRYING = "The shop has not answered yet. Your press is sent again by itself and counts once."
 STOPPED = "Still no answer. Press again when you are connected: it counts once."
@@ -66,7 +66,7 @@ def lose_answers(visit: Visit, web: Caller, where: str, *, times: int = FOR_EVER
         headers = {name: request.headers[name] for name in ("accept", "content-type")}
         headers |= {"Origin": visit.root, "Cookie": cookies}
         call = partial(web.call, "POST", urlsplit(request.url).path, body=sent[-1], headers=headers)
-        *_, answer = until_answered(call)
+        answer = answer_to(call)
         assert answer.status < 500, answer.status
         route.abort("connectionreset")
 

@@ -34,7 +34,7 @@ from shop.staff import retiring
 from shop.stripe.models import CheckoutSession
 from tests.support import road
 from tests.support.crashes.worker_shop import OwnStores, own_stores, worker_process
-from tests.support.http_calls import Buyer, Caller
+from tests.support.http_calls import Buyer, Caller, answer_to
 from tests.support.paying import choose
 from tests.support.servers.least_rights import (
     connect_postgres,
@@ -101,7 +101,8 @@ class Visit:
 
     def call(self, what: str, body: bytes = b"{}") -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **self.buyer.headers}
-        answer = self.web.call("POST", f"/api/v1/requests/{self.request_id}/{what}", body=body, headers=headers)
+        path = f"/api/v1/requests/{self.request_id}/{what}"
+        answer = answer_to(lambda: self.web.call("POST", path, body=body, headers=headers))
         assert answer.status == 200, answer.body
         return answer.json()
 

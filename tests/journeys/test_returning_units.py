@@ -25,7 +25,7 @@ from shop.buyers import issue_buyer
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.worker_shop import worker_process
-from tests.support.http_calls import JSON, Buyer, Caller, until_answered
+from tests.support.http_calls import JSON, Buyer, Caller, answer_to
 from tests.support.servers.shop_processes import settler_process, web_process
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
 from tests.support.waiting import wait_until
@@ -103,7 +103,7 @@ def open_line(web: Caller, sku: str, *, units: int, buyers: int, hold_seconds: i
 def ask_once(web: Caller, crowd: Crowd) -> tuple[int, str]:
     """Let one more buyer ask; return the place in line, and the request."""
     buyer = Buyer(*issue_buyer())
-    *_, answer = until_answered(partial(web.ask, crowd.card.slug, buyer))
+    answer = answer_to(partial(web.ask, crowd.card.slug, buyer))
     assert answer.status in (200, 202), answer.body  # 200: the answer of before was lost
     place = answer.json()
     crowd.buyers[place["request_id"]] = buyer
@@ -163,7 +163,7 @@ def pay(web: Caller, crowd: Crowd, name: str) -> str:
     """Pay for a hold and return the state it is in then."""
     headers = {**JSON, **crowd.buyers[name].headers}
     path = f"/api/v1/requests/{name}/payment"
-    *_, answer = until_answered(partial(web.call, "POST", path, body="{}", headers=headers))
+    answer = answer_to(partial(web.call, "POST", path, body="{}", headers=headers))
     return str(answer.json().get("state", answer.body))
 
 

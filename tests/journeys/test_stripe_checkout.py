@@ -16,7 +16,7 @@ from shop.models import Payment
 from shop.sales.catalogue import SaleCard
 from tests.journeys.broken_networks import orders_of, payments_of
 from tests.journeys.visits import DESKTOP, PHONE, Visit, pictured_sales
-from tests.support.http_calls import Caller, until_answered
+from tests.support.http_calls import Caller, answer_to
 from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.servers.stripe_server import Object, StripeServer, signed, stripe_server
 from tests.support.shopkeeping import assert_books_balance
@@ -82,7 +82,7 @@ def tell(web: Caller, event: Object) -> None:
     """Bring an event to the shop as Stripe sends it."""
     headers, body = signed(event)
     path = "/api/v1/payments/stripe/notices"
-    *_, answer = until_answered(partial(web.call, "POST", path, body=body, headers=headers))
+    answer = answer_to(partial(web.call, "POST", path, body=body, headers=headers))
     assert answer.status == 200, answer.body
 
 

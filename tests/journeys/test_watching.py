@@ -36,7 +36,7 @@ from shop.sales.catalogue import SaleCard
 from tests.crashes.test_clock_jump import libfaketime
 from tests.integration.shop.gate.test_tls_proxy import write_certificate
 from tests.support.crashes.worker_shop import OwnStores, freeze, own_stores, wake, worker_process
-from tests.support.http_calls import Buyer, Caller, until_answered
+from tests.support.http_calls import Buyer, Caller, answer_to
 from tests.support.road import held_lock, take
 from tests.support.servers.shop_processes import ROOT, running_process
 from tests.support.shopkeeping import fill_line, let_holds_end, make_sale, rewrite, shop_of
@@ -210,7 +210,7 @@ def sell(shop: Watched, slug: str, *, times: int) -> None:
     """Ask, and pay half of what is held."""
     for number in range(times):
         buyer = shop.caller.new_buyer()
-        *_, asked = until_answered(partial(shop.caller.ask, slug, buyer))
+        asked = answer_to(partial(shop.caller.ask, slug, buyer))
         assert asked.status in (200, 202, 409)
         if asked.status != 409 and number % 2:
             address = f"/api/v1/requests/{asked.json()['request_id']}"
@@ -288,7 +288,7 @@ def shows(shop: Watched, slug: str) -> bool:
 
 def ask(shop: Watched, card: SaleCard, buyer: Buyer) -> str:
     """Ask for a unit; return the request."""
-    *_, asked = until_answered(partial(shop.caller.ask, card.slug, buyer))
+    asked = answer_to(partial(shop.caller.ask, card.slug, buyer))
     assert asked.status in (200, 202)
     return str(asked.json()["request_id"])
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shop.sales.catalogue import SaleCard
 from tests.support import road
-from tests.support.http_calls import JSON, Answer, Buyer, Caller
+from tests.support.http_calls import JSON, Answer, Buyer, Caller, answer_to
 from tests.support.waiting import wait_until
 
 
@@ -56,7 +57,7 @@ def open_desk(
     """Make a sale, let buyers ask for a unit each, and settle them."""
     card = make_sale(units=units, **terms)
     people = [web.new_buyer() for _ in range(buyers)]
-    asked = [web.ask(card.slug, buyer).json() for buyer in people]
+    asked = [answer_to(partial(web.ask, card.slug, buyer)).json() for buyer in people]
     if settled:
         road.settle_line(card)
     return Desk(web, card, people, [each["request_id"] for each in asked], [each["ticket"] for each in asked])

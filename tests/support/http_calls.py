@@ -1,5 +1,5 @@
 """Speaks HTTP to a running shop: ordinary calls, buyers, event streams, and bytes that no client would send.
-Only until_answered sends anything again; nothing waits without a bound.
+Only until_answered and answer_to send anything again; nothing waits without a bound.
 """
 
 from __future__ import annotations
@@ -148,6 +148,12 @@ def until_answered(send: Callable[[], Answer]) -> Iterator[Answer]:
         if answer.status != 503:
             return
         time.sleep(REST_SECONDS)
+
+
+def answer_to(send: Callable[[], Answer]) -> Answer:
+    """Return the first answer that is not 503: a machine that stood still for seconds makes a store look away."""
+    *_, answer = until_answered(send)
+    return answer
 
 
 def _read(response: http.client.HTTPResponse, *, began: float) -> Answer:

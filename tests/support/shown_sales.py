@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from shop.sales.catalogue import SaleCard
-from tests.support.http_calls import JSON, Caller, until_answered
+from tests.support.http_calls import JSON, Caller, answer_to
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
@@ -43,10 +43,10 @@ def seconds_to_pay_in(web: Caller, make: Callable[..., SaleCard]) -> int:
     """Return how long a hold must last so that a crowd can pay in time, on a machine as busy as it is now."""
     card, buyer = make(units=1), web.new_buyer()
     began = time.monotonic()
-    *_, asked = until_answered(partial(web.ask, card.slug, buyer))
+    asked = answer_to(partial(web.ask, card.slug, buyer))
     name = asked.json()["request_id"]
     wait_until(lambda: web.status(name, buyer).json().get("state") == "held", what="it is held")
     path, headers = f"/api/v1/requests/{name}/payment", {**JSON, **buyer.headers}
-    *_, paid = until_answered(partial(web.call, "POST", path, body="{}", headers=headers))
+    paid = answer_to(partial(web.call, "POST", path, body="{}", headers=headers))
     assert paid.status == 200, paid.body
     return max(MIN_HOLD_SECONDS, math.ceil(TIMES_AS_LONG * (time.monotonic() - began)))

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.support.http_calls import until_answered
+from tests.support.http_calls import answer_to
 from tests.support.servers.shop_processes import running_process, web_process
 from tests.support.waiting import wait_until
 
@@ -47,7 +47,7 @@ def test_each_line_of_the_web_process_is_json_also_those_of_its_server(
         assert web.get("/", headers={"Host": "evil.example"}).status == 400
         assert web.get("/no-such").status == 503  # nobody has collected the static files that its page names
         assert web.send_raw(b"nonsense\r\n\r\n").status == 400
-        *_, asked = until_answered(lambda: web.call("POST", "/api/v1/sales/no-such/requests", body=b"{"))  # 503: cold
+        asked = answer_to(lambda: web.call("POST", "/api/v1/sales/no-such/requests", body=b"{"))  # 503: cold
         assert asked.status in (401, 404)
         assert web.get("/api/v1/about").status == 401
     lines = lines_of(tmp_path / "web.log")
