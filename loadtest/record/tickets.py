@@ -20,9 +20,9 @@ class TicketWriter:
         self._file = (folder / f"{FILE_PREFIX}{socket.gethostname()}-{os.getpid()}.txt").open("wb", buffering=0)
 
     def add(self, ticket: str, *, sale: str) -> None:
-        """Keep a ticket, whatever its form."""
-        if ticket and not self._file.closed:
-            self._file.write(f"{sale} {ticket}\n".encode())
+        """Keep a ticket, whatever its form; "-" stands for one that an answer lacked."""
+        if not self._file.closed:
+            self._file.write(f"{sale} {ticket or '-'}\n".encode())
 
     def close(self) -> None:
         """Keep no more."""

@@ -86,14 +86,14 @@ def _is_behind(verifier: Verifier, decided: int, *, is_begun: bool) -> bool:
     return not is_begun or (is_short and not verifier.replay.faults)
 
 
-def _missing(verifier: Verifier) -> list[int]:
+def _missing(verifier: Verifier) -> list[int | str]:
     """Return the places that tickets name and the log neither has nor declares lost.
 
     At rest the notary has nothing left to publish, so they are faults, however new they are.
     """
     replay = verifier.replay
-    keys = [key for key in replay.tickets if isinstance(key, int) and key not in replay.given]
-    return [key for key in keys if not replay.is_lost(key)]
+    keys = [key for key in replay.tickets if key not in replay.given]
+    return [key for key in keys if not (replay.lost if isinstance(key, str) else replay.is_lost(key))]
 
 
 def _decided(verifier: Verifier) -> int:

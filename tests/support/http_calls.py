@@ -151,7 +151,7 @@ def until_answered(send: Callable[[], Answer]) -> Iterator[Answer]:
 
 
 def answer_to(send: Callable[[], Answer]) -> Answer:
-    """Return the first answer that is not 503: a machine that stood still for seconds makes a store look away."""
+    """Return the first answer that is not 503, or the last: where a machine stands still a store seems away."""
     *_, answer = until_answered(send)
     return answer
 

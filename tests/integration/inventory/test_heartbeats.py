@@ -169,7 +169,12 @@ def test_the_loop_notes_each_step_and_takes_its_note_away(name: str, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("cause", "doing"), [(psycopg.OperationalError, "database away"), (psycopg.errors.QueryCanceled, "waiting")]
+    ("cause", "doing"),
+    [
+        (psycopg.OperationalError, "database away"),
+        (psycopg.errors.QueryCanceled, "waiting"),
+        (psycopg.errors.AdminShutdown, "database away"),
+    ],
 )
 def test_the_loop_says_that_the_database_is_away(
     name: str, monkeypatch: pytest.MonkeyPatch, cause: type[Exception], doing: str

@@ -172,6 +172,10 @@ def test_a_ticket_that_is_not_in_the_log_at_rest_is_named(tmp_path: Path, monkey
     keep(tmp_path, all_tickets(places))
     text = check_log(cast("ShopApi", Shop(leaves[:1])), SLUG, audit=None, folder=tmp_path)
     assert (is_in_order(text), "tickets that are not in the log" in text) == (False, True), text
+    clear_tickets(tmp_path)
+    keep(tmp_path, all_tickets([{**place, "ordinal": 0} for place in places]))  # that name no place of the log
+    text = check_log(cast("ShopApi", Shop(leaves)), SLUG, audit=None, folder=tmp_path)
+    assert (is_in_order(text), "tickets that are not in the log" in text) == (False, True), text
 
 
 def test_a_ticket_that_nobody_can_check_is_counted(tmp_path: Path) -> None:
@@ -182,6 +186,10 @@ def test_a_ticket_that_nobody_can_check_is_counted(tmp_path: Path) -> None:
     keep(tmp_path, [*all_tickets(recorded()), of_old])
     text = checked(recorded(), folder=tmp_path)
     assert (is_in_order(text), "nobody can check them: 1" in text) == (False, True), text
+    keep(tmp_path, ["", *all_tickets(recorded()), ""])  # two answers lacked theirs
+    text = checked(recorded(), folder=tmp_path)
+    assert (is_in_order(text), "nobody can check them: 2" in text) == (False, True), text
+    keep(tmp_path, all_tickets(recorded()))
     assert not is_in_order(check_log(no_logs, SLUG, audit=None, folder=tmp_path))  # it signs, and shows no key
 
 

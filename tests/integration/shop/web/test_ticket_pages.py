@@ -17,7 +17,7 @@ from inventory.states import Reason
 from shop.models import Order, Payment, Sale
 from shop.orders.requests import look_up
 from shop.orders.status import status_answer
-from shop.payments import notices
+from shop.payments import checkout, notices
 from shop.sales.catalogue import find_sale
 from shop.staff import sale_control
 from tests.support.pages import decided, known_client, make_kite_sale, press, text_of
@@ -156,6 +156,26 @@ def test_a_later_try_hides_no_payment_that_money_came_for(
     text = text_of(client.get(f"/requests/{order.request_id}/"))
     assert words in text
     assert not_said not in text
+
+
+def test_a_hold_whose_time_is_over_shows_the_payment_that_says_most(make_sale: MakeSale) -> None:
+    """The control is one that still runs: it shows what its buyer did last."""
+    order = decided(make_sale(), buyer=known_client()[1], state="held")
+    _, last = (notices.begin(order, provider_name=name) for name in ("stripe", "sandbox"))
+    Payment.objects.filter(pk=last.pk).update(state="declined")
+    Order.objects.filter(pk=order.pk).update(hold_expires_at=timezone.now() + timedelta(hours=1))
+    assert checkout.find_bill(order.request_id).payment_state == "declined"
+    Order.objects.filter(pk=order.pk).update(hold_expires_at=timezone.now() - timedelta(seconds=1))
+    assert checkout.find_bill(order.request_id).payment_state == "pending"
+
+
+def test_only_a_tickets_own_page_says_whose_it_is(make_sale: MakeSale) -> None:
+    order = decided(make_sale(), buyer=known_client()[1], state="held")
+    stranger = known_client()[0]
+    own = stranger.get(f"/requests/{order.request_id}/")
+    assert (own.status_code, b"data-elsewhere" in own.content) == (404, True)
+    other = stranger.get(f"/mail/stop/{order.request_id}/not-its-secret/")
+    assert (other.status_code, b"data-elsewhere" in other.content) == (404, False)
 
 
 @pytest.mark.parametrize(
