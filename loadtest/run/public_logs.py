@@ -33,14 +33,9 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     except (ShopError, ValueError, KeyError, TypeError) as error:
         return f"The keys of the public log of {slug} cannot be read: {error}"
     decided = int((audit or {}).get("counts", {}).get("decided") or 0)
-    deadline, tickets, unsigned = time.monotonic() + PATIENCE_SECONDS, 0, 0
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
-        for ticket in read_tickets(folder, sale=slug):
-            if not ticket.startswith(PREFIX):
-                unsigned += 1
-                continue
-            verifier.show(ticket)
-            tickets += 1
+        tickets, unsigned = _show_all(verifier, folder, slug)
         is_begun = _read_on(verifier)
         while _is_behind(verifier, decided, is_begun=is_begun) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
@@ -50,6 +45,28 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
         _finish(verifier)
     except (ShopError, ValueError, KeyError, TypeError) as error:
         return f"The public log of {slug} cannot be read: {error}"
+    faults = _faults(verifier, decided, unsigned)
+    read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
+    if faults:
+        return f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
+    left = " and ".join(verifier.replay.unjudged)
+    return f"{CHECKED}{slug}: {read}, {HOLDS_BUT.format(left) if left else HOLDS}"
+
+
+def _show_all(verifier: Verifier, folder: Path, slug: str) -> tuple[int, int]:
+    """Show every ticket that was kept; return how many were shown, and how many are not signed."""
+    tickets = unsigned = 0
+    for ticket in read_tickets(folder, sale=slug):
+        if ticket.startswith(PREFIX):
+            verifier.show(ticket)
+            tickets += 1
+        else:
+            unsigned += 1
+    return tickets, unsigned
+
+
+def _faults(verifier: Verifier, decided: int, unsigned: int) -> list[str]:
+    """Return what is wrong with a log that was read to its end."""
     faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
     if _decided(verifier) < decided:
         faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
@@ -57,11 +74,7 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
         faults.append(f"places of tickets that are not in the log: {len(missing):,}, the first {missing[0]}")
     if unsigned:
         faults.append(f"tickets that are not signed for it, so nobody can check them: {unsigned:,}")
-    read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
-    if faults:
-        return f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
-    left = " and ".join(verifier.replay.unjudged)
-    return f"{CHECKED}{slug}: {read}, {HOLDS_BUT.format(left) if left else HOLDS}"
+    return faults
 
 
 def _finish(verifier: Verifier) -> None:
