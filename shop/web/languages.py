@@ -60,7 +60,8 @@ def in_language_of(request: HttpRequest, view: Callable[[], HttpResponse]) -> Ht
 def choose(request: HttpRequest) -> HttpResponse:
     """Remember a reader's choice and lead back to the page they were on.
 
-    The buttons of a sale's page send its form along, so that the quantity chosen there stays as it is.
+    The buttons of a sale's page send its form along, so that the quantity chosen there stays as it is; not where it has
+    a field for a code: Enter in that would press the first button of the form, which is one of these.
     """
     back, quantity = request.POST.get("next") or request.GET.get("next", ""), request.POST.get("quantity", "")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts=None) or not back.startswith("/"):

@@ -32,6 +32,8 @@ View = Callable[..., HttpResponse]
 TICKET_COOKIE = "ticket"
 # Keeps the pass that this browser waited for on one sale's path; one that was worked for comes with the form.
 PASS_COOKIE = "pass"  # noqa: S105
+# Keeps, on the path of the page where this browser waits for a pass, when the wait began.
+WAIT_COOKIE = "wait"
 # Keeps what proves that this browser's buyer reads an e-mail address, on one sale's path.
 EMAIL_COOKIE = "email"
 # Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.

@@ -17,10 +17,8 @@ from shop.access import waiting
 from shop.client_address import client_address, network_of
 from shop.models import Sale
 from shop.sales import catalogue
-from shop.web.pages import PASS_COOKIE, cookies_of, page, set_cookie, show, token_to_give
+from shop.web.pages import PASS_COOKIE, WAIT_COOKIE, cookies_of, page, set_cookie, show, token_to_give
 
-# Keeps, on this page's path, when the wait began.
-WAIT_COOKIE = "wait"
 LOOK_SECONDS, FULL_LOOK_SECONDS = 10, 30
 
 

@@ -56,6 +56,7 @@ from shop.web.pages import (
     PASS_COOKIE,
     PROOF_COOKIE,
     TICKET_COOKIE,
+    WAIT_COOKIE,
     cookies_of,
     known_buyer,
     page,
@@ -163,6 +164,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str
             )
     except TermsChanged as error:
         return sale_page(request, catalogue.find_sale(card.slug), error=error)
+    except IdempotencyMismatch as error:
+        return sale_page(request, card, error=error, asked=name)
     except FairdropError as error:
         return sale_page(request, card, error=error, owned=units_owned(card, buyer=buyer, error=error))
     bind_contextvars(requests=[ticket.request_id])  # as in the lines of settlers
@@ -185,8 +188,9 @@ def _to_ticket(
     response = HttpResponseRedirect(address, status=303, headers={"X-Request-ID": request_id})
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
-    if PASS_COOKIE in request.COOKIES:  # it let this request in
+    if PASS_COOKIE in request.COOKIES and not is_listed:  # it let this request in, and its wait would give it again
         response.delete_cookie(PASS_COOKIE, path=reverse("sale", args=[card.slug]))
+        response.delete_cookie(WAIT_COOKIE, path=reverse("sale-pass", args=[card.slug]))
     if not is_listed:
         last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
         turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
@@ -248,14 +252,20 @@ def read_quantity(request: HttpRequest) -> int:
 
 
 def sale_page(
-    request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None, owned: int = 0
+    request: HttpRequest,
+    card: catalogue.SaleCard,
+    *,
+    error: FairdropError | None = None,
+    owned: int = 0,
+    asked: str = "",
 ) -> HttpResponse:
     """Render the sale; after an error the same form, so that trying again is the same request.
 
-    owned: how many units its reader has, where that is why they were refused.
+    owned: how many units its reader has, where that is why they were refused. asked: a request of theirs whose answer
+    this browser may have missed.
     """
     now = clocks.now()
-    ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
+    ticket = asked or request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
     face = SaleFace(card=card, now=now, owned=owned)
     context = {
         "face": face,
@@ -330,7 +340,8 @@ def ticket_page(
         delivery=deliveries.find_delivery(request_id) if found.hold_expires_at else None,
     )
     offers_mail = settings.MAIL_ON and is_own
-    context = {"face": face, "now": now, "still": "still" in request.GET, "offers_mail": offers_mail}
+    is_still = "still" in request.GET or request.method == "POST"  # what is said of a press must not go by itself
+    context = {"face": face, "now": now, "still": is_still, "offers_mail": offers_mail}
     context["places"] = catalogue.places_in_log(card.sale_id)
     context |= {"delivery": face.delivery, "delivery_form": delivery_form or form_of(face.delivery)}
     return show(request, "shop/ticket.html", context, error=error, status=400 if delivery_form else 200)

@@ -61,7 +61,6 @@ def test_from_the_address_to_the_line(card: SaleCard, address: str) -> None:
     assert f"/sales/{card.slug}/email/".encode() in browser.get(f"/sales/{card.slug}/").content
     refused = press(browser, card)
     assert (refused.status_code, b"A verified e-mail address is needed here" in refused.content) == (403, True)
-    assert b'name="code"' not in browser.get(f"/sales/{card.slug}/email/").content
     sent = send(browser, card, address=address)
     assert (sent.status_code, b'name="code"' in sent.content) == (200, True)
     wrong = send(browser, card, address=address, code="WRONG")
@@ -74,6 +73,17 @@ def test_from_the_address_to_the_line(card: SaleCard, address: str) -> None:
     assert (again.status_code, b"Your e-mail address has had its request" in again.content) == (409, True)
     # The control: another one who did not verify.
     assert press(Client(), card).status_code == 403
+
+
+def test_who_comes_back_from_the_mail_has_a_field_for_the_code(card: SaleCard, address: str) -> None:
+    """The mail leads to the page, and a phone forgets one that it has left."""
+    browser = Client()
+    send(browser, card, address=address)
+    page = browser.get(f"/sales/{card.slug}/email/").content.decode()
+    form = next(form for form in page.split("<form")[1:] if 'name="code"' in form)
+    assert re.findall(r'<input [^>]*name="(address|code)"', form) == ["address", "code"]
+    done = send(browser, card, address=address, code=code_of(address))
+    assert b"Your address is verified." in done.content
 
 
 def test_what_is_no_address_is_said(card: SaleCard) -> None:

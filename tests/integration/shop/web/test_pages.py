@@ -298,6 +298,35 @@ def test_the_same_key_with_another_quantity_is_422_and_gets_a_new_key(make_sale:
     assert key_in(answer) != key
 
 
+def test_whose_first_answer_was_lost_is_led_to_that_request(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=3)
+    key = key_in(client.get(page_of(sale)))
+    first = press(client, sale, key=key)["Location"]
+    for cookie in ("ticket", "proof", "asked", "asked-0"):  # they came with the answer
+        client.cookies.pop(cookie, None)
+    answer = press(client, sale, key=key, quantity="2")
+    assert (answer.status_code, f'href="{first}"' in text_of(answer)) == (422, True)
+    assert client.get(first).status_code == 200
+
+
+def test_enter_in_the_field_of_the_code_presses_the_button_that_buys(make_sale: MakeSale) -> None:
+    """A browser presses the first button of a form. The control: without that field the languages may come first."""
+    for codes_required, first in ((True, "Get mine"), (False, "简体中文")):
+        text = text_of(Client().get(page_of(make_sale(codes_required=codes_required))))
+        buttons = re.findall(r'<button[^>]*form="buy"[^>]*>([^<]*)|id="buy".*?<button[^>]*>([^<]*)', text, re.DOTALL)
+        assert "".join(buttons[0]) == first
+
+
+def test_a_press_during_a_pause_is_told_of_the_pause(make_sale: MakeSale) -> None:
+    """The control is one that comes too early: only that one is told of a moment."""
+    sale, coming = make_sale(operator_state="paused"), make_sale(opens=30)
+    said, early = (text_of(press(Client(), each, key="a-key-of-mine")) for each in (sale, coming))
+    assert ("before the moment shown" in said, "before the moment shown" in early) == (False, True)
+    for each, text in ((sale, said), (coming, early)):
+        (alert,) = re.findall(r'role="alert">(.*?)</div>', text, re.DOTALL)
+        assert f'href="{page_of(each)}"' in alert
+
+
 def test_a_token_of_an_unknown_key_is_kept_until_the_buyer_wants_a_new_one(make_sale: MakeSale) -> None:
     """Another process may know the key. The control is a cookie that is no token: it is replaced at once."""
     client, sale = Client(), make_sale()

@@ -38,8 +38,8 @@ def look(browser: Client, card: SaleCard, *, address: str = HERE) -> HttpRespons
     return browser.get(f"/sales/{card.slug}/pass/", REMOTE_ADDR=address)
 
 
-def press(browser: Client, card: SaleCard) -> HttpResponse:
-    form = {"quantity": "1", "idempotency_key": "first-press"}
+def press(browser: Client, card: SaleCard, *, key: str = "first-press") -> HttpResponse:
+    form = {"quantity": "1", "idempotency_key": key}
     return browser.post(f"/sales/{card.slug}/", form, headers={"sec-fetch-site": "same-origin"})
 
 
@@ -60,6 +60,15 @@ def test_who_waits_is_given_a_pass_and_buys_with_it(card: SaleCard) -> None:
     assert (bought.status_code, bought.cookies["pass"].value) == (303, "")  # it is spent
     # The control: another one who did not wait.
     assert press(Client(), card).status_code == 403
+
+
+def test_who_has_bought_waits_again_for_the_next_pass(new_sku: Callable[[], str]) -> None:
+    """The wait of before would give the pass that is spent."""
+    card, browser = make_sale(new_sku(), units=50, limit=2, pass_mode="always"), Client()
+    for key in ("first-press", "second-press"):
+        assert press(browser, card, key=key).status_code == 403
+        wait_for_pass(browser, card)
+        assert press(browser, card, key=key).status_code == 303
 
 
 def test_the_same_wait_is_one_pass(card: SaleCard) -> None:

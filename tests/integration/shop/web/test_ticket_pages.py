@@ -174,8 +174,24 @@ def test_only_a_tickets_own_page_says_whose_it_is(make_sale: MakeSale) -> None:
     stranger = known_client()[0]
     own = stranger.get(f"/requests/{order.request_id}/")
     assert (own.status_code, b"data-elsewhere" in own.content) == (404, True)
-    other = stranger.get(f"/mail/stop/{order.request_id}/not-its-secret/")
-    assert (other.status_code, b"data-elsewhere" in other.content) == (404, False)
+    for path, words in (("mail/stop", b"ends no mails any more"), ("links", b"secret link is not valid any more")):
+        other = stranger.get(f"/{path}/{order.request_id}/not-its-secret/")
+        assert (other.status_code, b"data-elsewhere" in other.content, words in other.content) == (404, False, True)
+
+
+def test_what_is_said_of_a_refused_press_does_not_go_by_itself(make_sale: MakeSale) -> None:
+    """Without script a ticket in line shows itself again; not so the answer to a press that was refused."""
+    client, sale = Client(), make_sale(units=1)
+    path = press(client, sale)["Location"]
+    with override_settings(MAIL_ON=True):
+        shown = text_of(client.get(path))
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', shown)
+        assert token
+        assert 'http-equiv="refresh"' in shown
+        refused = client.post(f"{path}mail/", {"address": "a@b", "csrfmiddlewaretoken": token[1]})
+    assert refused.status_code == 400
+    assert 'http-equiv="refresh"' not in text_of(refused)
+    assert "That is not an e-mail address" in text_of(refused)
 
 
 @pytest.mark.parametrize(
