@@ -1,10 +1,14 @@
-"""Answers a press that press.js sends: with where it leads, as JSON. A script cannot see where a redirect leads, nor
-follow one to the payment page of another host. Never changes what a form without script is answered.
+"""Refuses a press of another site, and answers one that press.js sends with where it leads, as JSON: a script cannot
+see where a redirect leads, nor follow one to another host. Never changes what a form without script is answered.
 """
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.middleware.csrf import CsrfViewMiddleware
+
+from inventory.exceptions import ForbiddenOrigin
+from shop.http import check_origin
 
 JSON = "application/json"
 
@@ -19,3 +23,20 @@ def answer_press(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         told["X-Request-ID"] = response["X-Request-ID"]
     told.cookies = response.cookies
     return told
+
+
+def refuse_foreign_press(request: HttpRequest) -> None:
+    """Raise ForbiddenOrigin for a press that another site made. A browser that does not say must show a token."""
+    names = {b"origin": "Origin", b"sec-fetch-site": "Sec-Fetch-Site", b"host": "Host"}
+    said = {key: request.headers[name].encode("latin-1") for key, name in names.items() if name in request.headers}
+    if said.keys() - {b"host"}:
+        return check_origin(said, required=True)
+
+    def never(_request: HttpRequest) -> HttpResponse:
+        raise AssertionError("only process_view is called")
+
+    checker = CsrfViewMiddleware(never)
+    checker.process_request(request)
+    if checker.process_view(request, never, (), {}) is not None:
+        raise ForbiddenOrigin
+    return None

@@ -9,7 +9,6 @@ import secrets
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
@@ -18,7 +17,6 @@ from structlog.contextvars import bind_contextvars
 from inventory import redis
 from inventory.exceptions import (
     FairdropError,
-    ForbiddenOrigin,
     IdempotencyMismatch,
     InvalidRequest,
     LimitReached,
@@ -35,7 +33,7 @@ from inventory.states import WAITING_STATES, State
 from shop import buyers
 from shop.access.codes import MAX_TYPED
 from shop.client_address import client_address, network_of
-from shop.http import PAGE_NUMBER, check_origin
+from shop.http import PAGE_NUMBER
 from shop.models import OrderEvent
 from shop.orders import deliveries, mails, restoring, ticket_links
 from shop.orders import requests as requests_service
@@ -65,6 +63,7 @@ from shop.web.pages import (
     show,
     token_to_give,
 )
+from shop.web.presses import refuse_foreign_press
 from shop.web.sale_presenter import SaleFace
 from shop.web.ticket_presenter import TicketFace
 
@@ -198,23 +197,6 @@ def _to_ticket(
         listed = f"{ASKED_COOKIE}{turn}"
         set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
     return response
-
-
-def refuse_foreign_press(request: HttpRequest) -> None:
-    """Raise ForbiddenOrigin for a press that another site made. A browser that does not say must show a token."""
-    names = {b"origin": "Origin", b"sec-fetch-site": "Sec-Fetch-Site", b"host": "Host"}
-    said = {key: request.headers[name].encode("latin-1") for key, name in names.items() if name in request.headers}
-    if said.keys() - {b"host"}:
-        return check_origin(said, required=True)
-
-    def never(_request: HttpRequest) -> HttpResponse:
-        raise AssertionError("only process_view is called")
-
-    checker = CsrfViewMiddleware(never)
-    checker.process_request(request)
-    if checker.process_view(request, never, (), {}) is not None:
-        raise ForbiddenOrigin
-    return None
 
 
 def proof_of(view: RequestView, *, buyer: str) -> str:
