@@ -302,10 +302,10 @@ TEMPLATES = [
 ]
 
 # Every statement, lock and idle transaction has an end: a stopped process cannot hold a SKU's row for ever, nor one
-# whose machine vanished a lock of its session. Over a Unix socket PostgreSQL ignores the keepalives.
+# whose machine vanished in a pause (keepalives) or in the middle of a result. PostgreSQL ignores both at a Unix socket.
 DATABASE_TIMEOUTS = (
     "-c statement_timeout=15000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=5000 "
-    "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 "
+    "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000 "
     "-c default_transaction_isolation=read\\ committed"
 )
 # A database that vanished without a word is noticed by us, not by its silence.

@@ -117,9 +117,13 @@ def test_servers_whose_names_change_are_counted_as_others_in_the_end(monkeypatch
 
 @pytest.mark.usefixtures("shop_database")
 def test_postgresql_looks_soon_whether_a_silent_client_is_still_there() -> None:
-    """So the mailer's lock ends with its machine. By itself it looks after two hours; at a Unix socket it need not."""
-    asked = "SELECT inet_client_addr() IS NOT NULL, current_setting('tcp_keepalives_idle')::int"
+    """So the mailer's lock ends with its machine. By itself it looks after two hours, and while it sends a result
+    after a quarter of an hour; at a Unix socket it need not.
+    """
+    names = ("tcp_keepalives_idle", "tcp_user_timeout")
+    asked = "SELECT inet_client_addr() IS NOT NULL, (SELECT setting FROM pg_settings WHERE name = %s)"
     with connection.cursor() as cursor, road.own_connection() as worker:
-        cursor.execute(asked)
-        for is_tcp, idle_seconds in (cursor.fetchone(), *worker.execute(asked)):
-            assert idle_seconds == (5 if is_tcp else 0)
+        for name, soon in zip(names, ("5", "10000"), strict=True):
+            cursor.execute(asked, [name])
+            for is_tcp, told in (cursor.fetchone(), *worker.execute(asked, [name])):
+                assert told == (soon if is_tcp else "0")
