@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inventory.fault_injection import marker
-from tests.support.crashes.extra_shop import OwnStore, own_postgres, own_valkey
+from tests.support.crashes.extra_shop import ALL_TABLES, OwnStore, own_postgres, own_valkey
 from tests.support.servers.shop_processes import running_process
 from tests.support.shopkeeping import shop_of
 from tests.support.waiting import wait_until
@@ -89,7 +89,7 @@ class WorkerShop:
 
 @contextmanager
 def own_stores(
-    environment: Mapping[str, str], *, folder: Path, targets: Sequence[Sequence[str]] = ((),)
+    environment: Mapping[str, str], *, folder: Path, targets: Sequence[Sequence[str]] = ALL_TABLES
 ) -> Iterator[OwnStores]:
     """Run a PostgreSQL and a Valkey for the length of a block; targets: as own_postgres."""
     with own_valkey(folder) as valkey:
