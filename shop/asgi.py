@@ -7,6 +7,7 @@ import sys
 from shop.wsgi import application as django_application  # first: it sets Django up, which the gate needs
 
 # isort: split
+import shop.urls  # noqa: F401 - or the first page loads it, while others wait
 from inventory.gc_tuning import settle_in
 from shop.gate.pages import Pages
 from shop.gate.router import Gate

@@ -17,6 +17,7 @@ from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
 from shop.web import email_pages, languages, mail_pages, my_tickets, opening_calendar, pass_pages, ticket_actions, views
 
+admin.autodiscover()
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
 
