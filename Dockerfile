@@ -10,6 +10,8 @@ COPY pyproject.toml ./
 COPY inventory inventory
 COPY shop shop
 COPY workers workers
+# The shop's user cannot write here: each start would compile every module again.
+RUN python -m compileall -q inventory shop workers
 # Production refuses to start without settings; these are made for this one command and kept nowhere.
 RUN KEY="$(python -c 'import secrets; print(secrets.token_hex(32))')" && \
     FAIRDROP_ENV=production ALLOWED_HOSTS=localhost FAIRDROP_BEHIND_TLS=false FAIRDROP_PUBLIC_URL=http://localhost \

@@ -38,8 +38,9 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
-# `make demo` and `make test` belong to this checkout, whatever a .env for production says.
-LOCAL := FAIRDROP_ENV=development
+# `make demo` and `make test` belong to this checkout, whatever a .env for production says. And they start hundreds of
+# processes: where the environment forbids Python to keep what it compiled, each would compile the whole shop again.
+LOCAL := FAIRDROP_ENV=development PYTHONDONTWRITEBYTECODE=
 
 .PHONY: help
 help: ## list these commands
