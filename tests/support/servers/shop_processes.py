@@ -21,12 +21,14 @@ STOP_SECONDS = 60.0
 # The workers of a shop that decides and takes payments.
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
-# A test may stop it in the middle of a transaction, whose locks others wait for.
+# A test may stop it in the middle of a transaction, whose locks others wait for. And it looks for new sales four times
+# as often as the shop does: nearly every test makes one and waits for it.
 PATIENT_WEB = """
 from tests.support.waiting import lengthen_bounds
 lengthen_bounds(idle_seconds=30)
 import shop.gate.readiness, shop.gate.sales.cache
 from shop.sandbox import deliveries
+shop.gate.sales.cache.CATALOGUE_SECONDS = 0.25
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
 deliveries.LEASE_SECONDS = 2 * deliveries.BATCH * deliveries.POST_SECONDS
 """
