@@ -1,4 +1,4 @@
-"""Waits for a condition instead of guessing how long something takes. Never sleeps longer than a blink.
+"""Waits for a condition instead of guessing how long something takes. Never sleeps longer than a few blinks.
 
 Never asserts how fast the machine is: the bound is there for what would never happen, and far above what a slow machine
 takes. A test of a promise about time counts calls, compares moments that the stores have kept, or takes the quickest of
@@ -17,6 +17,8 @@ from django.conf import settings
 
 Seen = TypeVar("Seen")
 BLINK_SECONDS = 0.01
+# What lasts is asked for less often: a look is a call of the shop or of its stores, and others need the cores.
+PAUSE_GROWTH, MAX_PAUSE_SECONDS = 1.1, 0.04
 PATIENCE_SECONDS = 120.0
 TRIES = 20
 # What a probe works for and rests for, again and again; and the share of a time that it may lose to others, so that the
@@ -40,6 +42,7 @@ def wait_until(
 ) -> Seen:
     """Return the first true value of `condition`; fail when none came within `timeout_seconds`, and say `what`."""
     deadline = time.monotonic() + timeout_seconds
+    pause_seconds = BLINK_SECONDS
     while True:
         seen = condition()
         if seen:
@@ -47,7 +50,8 @@ def wait_until(
         if time.monotonic() >= deadline:
             said = what() if callable(what) else what or str(condition)
             raise AssertionError(f"{said} did not come true within {timeout_seconds:g} s; last: {seen!r}")
-        time.sleep(BLINK_SECONDS)
+        time.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
 
 def seconds_of(call: Callable[[], object]) -> float:
