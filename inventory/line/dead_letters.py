@@ -111,16 +111,8 @@ def change_letters(
 
 
 def _change(client: Client, sku: str, request_id: str, *, mode: str, actor: str) -> Done:
-    script_keys = [
-        keys.dead_letters(sku),
-        keys.dead_letter_notes(sku),
-        keys.line(sku),
-        keys.in_flight(sku),
-        keys.records(sku),
-        keys.stock(sku),
-        keys.live_units(sku),
-        keys.aside(sku),
-    ]
+    own = (keys.dead_letters, keys.dead_letter_notes, keys.line, keys.in_flight, keys.records)
+    script_keys = [make(sku) for make in (*own, keys.stock, keys.live_units, keys.aside)]
     (record,) = run_commands(client, [("HGET", keys.records(sku), request_id)])
     unreadable = record or "" if record_or_none(record) is None else ""
     # Sent again after a lost reply it would find no such letter, and say that nothing was done.

@@ -49,18 +49,8 @@ def _take_call(
 
 def take_keys(sku: str) -> list[str]:
     """Return the keys that scripts/line/take.lua declares."""
-    return [
-        keys.lock(sku),
-        keys.line(sku),
-        keys.in_flight(sku),
-        keys.records(sku),
-        keys.stock(sku),
-        keys.hand_outs(sku),
-        keys.dead_letters(sku),
-        keys.dead_letter_notes(sku),
-        keys.aside(sku),
-        keys.sales(sku),
-    ]
+    own = (keys.lock, keys.line, keys.in_flight, keys.records, keys.stock, keys.hand_outs)
+    return [make(sku) for make in (*own, keys.dead_letters, keys.dead_letter_notes, keys.aside, keys.sales)]
 
 
 def _settle_call(
@@ -72,18 +62,8 @@ def _settle_call(
     token: str = "",
     call: int = 0,
 ) -> tuple[str, Sequence[str], Sequence[Argument]]:
-    script_keys = [
-        keys.lock(sku),
-        keys.in_flight(sku),
-        keys.records(sku),
-        keys.stock(sku),
-        keys.hand_outs(sku),
-        keys.live_units(sku),
-        keys.line(sku),
-        keys.aside(sku),
-        keys.ended_requests(sku),
-        keys.sales(sku),
-    ]
+    own = (keys.lock, keys.in_flight, keys.records, keys.stock, keys.hand_outs, keys.live_units)
+    script_keys = [make(sku) for make in (*own, keys.line, keys.aside, keys.ended_requests, keys.sales)]
     names = [*(name for name, _ in settled), *staying]
     texts = [*(record.text() for _, record in settled), *("" for _ in staying)]
     requests = json.dumps([names, texts, [record.quantity for _, record in settled]])

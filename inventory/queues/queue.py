@@ -162,12 +162,8 @@ class Queue:
         """
         asked = self._whole(1 if count is None else count, "count")
         checked_text(call, argument="call", maximum=MAX_NAME_LENGTH, queue=self.name)
-        script_keys = [
-            keys.queue_waiting(self.name),
-            keys.queue_records(self.name),
-            keys.queue_state(self.name),
-            keys.queue_reply(self.name, method="pop", call=call or token_hex(16)),
-        ]
+        own = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
+        script_keys = [*own, keys.queue_reply(self.name, method="pop", call=call or token_hex(16))]
         found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, POP_REPLY_MS]))
         return found if count is not None else next(iter(found), None)
 
@@ -224,13 +220,8 @@ class Queue:
 
     def _change_dead(self, mode: str, task_id: TaskId) -> bool:
         task_id = self._id(task_id)
-        script_keys = [
-            keys.queue_dead_letters(self.name),
-            keys.queue_dead_letter_notes(self.name),
-            keys.queue_waiting(self.name),
-            keys.queue_records(self.name),
-            keys.queue_state(self.name),
-        ]
+        own = (keys.queue_dead_letters, keys.queue_dead_letter_notes, keys.queue_waiting)
+        script_keys = [make(self.name) for make in (*own, keys.queue_records, keys.queue_state)]
         # Sent again after a lost reply it would find no such letter, and say that nothing was done.
         return bool(run_script(sending_once(self._client), "queue_dead", keys=script_keys, args=[mode, task_id]))
 
@@ -238,16 +229,9 @@ class Queue:
         self._check_token(token)
         self._whole(call, "call", minimum=0, maximum=HIGHEST_WHOLE)
         self._whole(batch, "batch")
-        script_keys = [
-            keys.lock(self.name),
-            keys.queue_waiting(self.name),
-            keys.queue_in_flight(self.name),
-            keys.queue_records(self.name),
-            keys.queue_state(self.name),
-            keys.queue_hand_outs(self.name),
-            keys.queue_dead_letters(self.name),
-            keys.queue_dead_letter_notes(self.name),
-        ]
+        own = (keys.lock, keys.queue_waiting, keys.queue_in_flight, keys.queue_records, keys.queue_state)
+        dead = (keys.queue_hand_outs, keys.queue_dead_letters, keys.queue_dead_letter_notes)
+        script_keys = [make(self.name) for make in own + dead]
         return "queue_take", script_keys, [token, call, batch, MAX_HAND_OUTS]
 
     def _settle_call(self, task_ids: Sequence[TaskId], *, token: str) -> tuple[str, list[str], list[Argument]]:
@@ -255,13 +239,8 @@ class Queue:
         if not isinstance(task_ids, list | tuple) or len(task_ids) > MAX_PER_CALL:
             raise refused("task_ids", f"must be a list of at most {MAX_PER_CALL}", task_ids, queue=self.name)
         settled = self._ids(task_ids)
-        script_keys = [
-            keys.lock(self.name),
-            keys.queue_in_flight(self.name),
-            keys.queue_records(self.name),
-            keys.queue_state(self.name),
-            keys.queue_hand_outs(self.name),
-        ]
+        own = (keys.lock, keys.queue_in_flight, keys.queue_records, keys.queue_state, keys.queue_hand_outs)
+        script_keys = [make(self.name) for make in own]
         return "queue_settle", script_keys, [token, *settled]
 
     def _batch(self, reply: Any) -> Batch:
@@ -306,13 +285,8 @@ class Queue:
 
 def queue_keys(name: str) -> list[str]:
     """Return the keys that tell where every task of a queue lies: waiting, in flight, dead, records, state."""
-    return [
-        keys.queue_waiting(name),
-        keys.queue_in_flight(name),
-        keys.queue_dead_letters(name),
-        keys.queue_records(name),
-        keys.queue_state(name),
-    ]
+    own = (keys.queue_waiting, keys.queue_in_flight, keys.queue_dead_letters, keys.queue_records, keys.queue_state)
+    return [make(name) for make in own]
 
 
 def _tasks(flat: Sequence[str]) -> list[Task]:

@@ -6,7 +6,6 @@ All keys of a SKU carry the hash tag {sku}: one slot on Redis Cluster, one scrip
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from inventory.exceptions import InvalidRequest
 
@@ -94,27 +93,9 @@ def dead_letter_notes(sku: str) -> str:
 
 def all_of(sku: str) -> list[str]:
     """Return every key of a SKU, the lock's first: what is forgotten with it."""
-    makers: tuple[Callable[[str], str], ...] = (
-        lock,
-        line,
-        in_flight,
-        aside,
-        sales,
-        stock,
-        records,
-        live_units,
-        ended_requests,
-        networks,
-        passes,
-        hand_outs,
-        dead_letters,
-        dead_letter_notes,
-        fence,
-        lock_waiters,
-        lock_signals,
-        lock_statistics,
-    )
-    return [make(sku) for make in makers]
+    own = (line, in_flight, aside, sales, stock, records, live_units, ended_requests, networks, passes)
+    dead = (hand_outs, dead_letters, dead_letter_notes)
+    return [make(sku) for make in (lock, *own, *dead, fence, lock_waiters, lock_signals, lock_statistics)]
 
 
 def queue_waiting(name: str) -> str:
