@@ -27,12 +27,8 @@ class Holding(Protocol):
         """What this lock is renewed together with."""
 
     @abstractmethod
-    def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
-        """Return client, keys and arguments of the extend script, or None when the lock renews itself."""
-
-    @abstractmethod
-    def renew(self, hold: Hold) -> None:
-        """Renew `hold`; asked only when renewal_call returned None."""
+    def renewal_call(self, hold: Hold) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
+        """Return client, keys and arguments of the extend script, or None when the lock has renewed `hold` itself."""
 
     @abstractmethod
     def release(self) -> bool:

@@ -201,13 +201,9 @@ class Lock(AnyLock):
             WATCHDOG.add(hold)
         return hold.is_valid()
 
-    def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]]:
+    def renewal_call(self, hold: Hold) -> tuple[Client, Sequence[str], Sequence[Argument]]:
         """Return client, keys and arguments of the extend script."""
-        return self._client, self._lock_keys[:1], [self.token, self._ttl_ms, "keep"]
-
-    def renew(self, hold: Hold) -> None:
-        """Renew `hold` now."""
-        WATCHDOG.renew([hold])
+        return self._client, self._lock_keys[:1], [hold.token, self._ttl_ms, "keep"]
 
     def release(self) -> bool:
         """Give the lock back; say whether it was ours until now. Raises RedisUnavailable (it then ends by itself).

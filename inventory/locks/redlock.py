@@ -176,11 +176,7 @@ class Redlock(AnyLock):
         """All Redlocks of a process: none of their servers is waited for longer than the node timeout."""
         return _CALLERS
 
-    def renewal_call(self) -> None:
-        """Return None: a renewal asks all servers, see renew."""
-        return
-
-    def renew(self, hold: Hold) -> None:
+    def renewal_call(self, hold: Hold) -> None:
         """Renew on all servers at once; without enough answers try again soon, until the time has run out."""
         try:
             self._extend(hold, self._ttl_ms, "keep")

@@ -73,12 +73,8 @@ class Watchdog:
         """Renew `holds` now: those of one client in one round trip."""
         trips: defaultdict[Client, list[tuple[Hold, Sequence[str], Sequence[Argument]]]] = defaultdict(list)
         for hold in holds:
-            if hold.lose_if_over():
-                continue
-            if call := hold.lock.renewal_call():
+            if not hold.lose_if_over() and (call := hold.lock.renewal_call(hold)):
                 trips[call[0]].append((hold, call[1], call[2]))
-            else:
-                hold.lock.renew(hold)
         for client, calls in trips.items():
             cls._renew_at_once(client, calls)
 
