@@ -219,7 +219,8 @@ class Lock(AnyLock):
         except RedisUnavailable:
             if not was_valid:
                 raise
-        return self._send_release(args) in (0, 1, 2, -1)
+        self._send_release(args)
+        return True
 
     def give_back(self, hold: Hold) -> None:
         """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
@@ -236,11 +237,6 @@ class Lock(AnyLock):
     def is_released(reply: object) -> bool:
         """Say whether a reply of the release script means that the lock was ours until now."""
         return reply in (1, 2)
-
-    @property
-    def client(self) -> Client:
-        """The client whose server keeps the lock."""
-        return self._client
 
     def _send_release(self, args: list[Argument]) -> int:
         return int(run_script(sending_once(self._client), "release", keys=self.release_keys, args=args))
@@ -260,7 +256,7 @@ def release_all() -> bool:
     trips: defaultdict[Client, list[Lock]] = defaultdict(list)
     for hold in WATCHDOG.newest_first():
         if isinstance(hold.lock, Lock):
-            trips[hold.lock.client].append(hold.lock)
+            trips[hold.lock.renewed_with].append(hold.lock)
         else:
             complete &= hold.lock.release()
     for client, locks in trips.items():

@@ -122,7 +122,7 @@ class _Lane:
         with self._changed:
             self._holds[hold.token] = hold
             self._push(hold)
-            self._be_awake_by(hold.renew_at)
+            self.be_awake_by(hold.renew_at)
 
     def remove(self, hold: Hold) -> None:
         """Stop renewing `hold`."""
@@ -146,14 +146,11 @@ class _Lane:
     def be_awake_by(self, moment: float) -> None:
         """See to it that the thread runs and looks up at `moment`, in monotonic seconds, at the latest."""
         with self._changed:
-            self._be_awake_by(moment)
-
-    def _be_awake_by(self, moment: float) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="lock-watchdog", daemon=True)
-            self._thread.start()
-        elif moment < self._wakes_at:  # woken only when it would come too late: taking a lock stays cheap
-            self._changed.notify()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="lock-watchdog", daemon=True)
+                self._thread.start()
+            elif moment < self._wakes_at:  # woken only when it would come too late: taking a lock stays cheap
+                self._changed.notify()
 
     def _push(self, hold: Hold) -> None:
         # Woken no later than the cap of the hold, so that its holder hears of it in time.
