@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from inventory.locks.arguments import MAX_SECONDS, checked_client, checked_flag,
 from inventory.locks.base import AnyLock, ExtendMode, lock_keys
 from inventory.locks.lease import Hold, lease_end
 from inventory.locks.statistics import STATISTICS
-from inventory.locks.token import new_nonce, new_token
+from inventory.locks.token import DICE, new_nonce, new_token
 from inventory.locks.watchdog import WATCHDOG
 from inventory.redis import (
     MAX_BLOCK_SECONDS,
@@ -32,9 +31,6 @@ from inventory.redis import (
     sending_once,
     wait_for_signal,
 )
-
-# Of our own: the shared generator belongs to the program that uses this lock.
-JITTER = random.Random()  # noqa: S311 - scatters retries; nothing secret depends on it
 
 log = structlog.get_logger(__name__)
 
@@ -244,7 +240,7 @@ class Lock(AnyLock):
 
 def _jitter() -> float:
     # Those who wait for the same end of life do not all ask in the same instant.
-    return 0.002 + JITTER.random() * 0.005
+    return 0.002 + DICE.random() * 0.005
 
 
 def release_all() -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,12 +20,9 @@ from inventory.locks.arguments import MAX_SECONDS, checked_client, checked_flag,
 from inventory.locks.base import AnyLock, ExtendMode
 from inventory.locks.lease import Hold
 from inventory.locks.statistics import STATISTICS
-from inventory.locks.token import new_nonce, new_token
+from inventory.locks.token import DICE, new_nonce, new_token
 from inventory.locks.watchdog import WATCHDOG
 from inventory.redis import Argument, Client, keys, run_script
-
-# Of our own: the shared generator belongs to the program that uses this lock.
-JITTER = random.Random()  # noqa: S311 - scatters retries; nothing secret depends on it
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +103,7 @@ class Redlock(AnyLock):
                 WATCHDOG.attend(self.renewed_with)
                 return False
             # Drawn by lot, so that two who split the votes do not do so again.
-            time.sleep(min(left, JITTER.uniform(*RETRY_SECONDS)))
+            time.sleep(min(left, DICE.uniform(*RETRY_SECONDS)))
 
     def _try_once(self) -> bool:
         since, token, abandoned, begun = time.monotonic(), self.token, [False], list[Hold]()

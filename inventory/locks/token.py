@@ -31,14 +31,15 @@ def _host() -> str:
     return socket.gethostname().replace("|", "_").replace(":", "_")
 
 
-# Nothing secret depends on them; to ask the system for each costs 3 µs. A forked child must not repeat its parent's.
-_DICE = random.Random(os.urandom(32))  # noqa: S311
-os.register_at_fork(after_in_child=lambda: _DICE.seed(os.urandom(32)))
+# For nonces and the waits between tries, of our own: the shared generator belongs to the program that uses these locks.
+# Nothing secret depends on it; to ask the system each time costs 3 µs. A forked child must not repeat its parent's.
+DICE = random.Random(os.urandom(32))  # noqa: S311
+os.register_at_fork(after_in_child=lambda: DICE.seed(os.urandom(32)))
 
 
 def new_nonce() -> str:
     """Return 64 random bits as text."""
-    return f"{_DICE.getrandbits(64):016x}"
+    return f"{DICE.getrandbits(64):016x}"
 
 
 def owner_of(token: str) -> Owner | None:
