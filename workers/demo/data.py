@@ -177,8 +177,11 @@ STANDING = (
 )
 
 
-def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
-    """Return the goods the visitor of the running shop finds alongside the three that are gone."""
+def seed_shop(*, opens_in_seconds: int) -> list[str]:
+    """Make the sales to look at, alongside the three that are gone: each state that lasts has one.
+
+    Raises DemoGoodsExist.
+    """
     camera = Goods(
         slug="camera",
         title="Field Camera 35",
@@ -193,17 +196,12 @@ def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
         list_price="540.00",
         price="390.00",
         units=12,
-        opens_in=opens_in,
+        opens_in=timedelta(seconds=opens_in_seconds),
         open_for=timedelta(hours=6),
         per_buyer_limit=2,
         hold_seconds=120,
     )
-    return (camera, *STANDING)
-
-
-def seed_flood() -> list[str]:
-    """Make the three sales of 100 units that are open now; return the slugs of the sales. Raises DemoGoodsExist."""
-    return seed(FLOOD)
+    return seed((camera, *STANDING))
 
 
 def seed_again(*, sales: int, units: int) -> list[str]:
@@ -219,11 +217,6 @@ def seed_again(*, sales: int, units: int) -> list[str]:
             for item in FLOOD[:sales]
         )
     )
-
-
-def seed_shop(*, opens_in_seconds: int) -> list[str]:
-    """Make the sales to look at: each state that lasts has one. Raises DemoGoodsExist."""
-    return seed(_shop(timedelta(seconds=opens_in_seconds)))
 
 
 def seed(goods: tuple[Goods, ...], *, now: datetime | None = None) -> list[str]:

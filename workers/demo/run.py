@@ -20,6 +20,7 @@ from inventory.exceptions import FairdropError
 from inventory.telemetry.page import next_address
 from shop.gate.server.server import raise_open_files
 from workers.demo.data import FLOOD_HOLD_SECONDS
+from workers.demo.editions import PREFIX
 from workers.demo.guard import only_one, refuse_busy_port
 from workers.demo.steps import Interrupted, run_step, say, step, wait_for_web
 from workers.embedded.child_process import ChildProcess
@@ -40,8 +41,6 @@ OPENS_IN_SECONDS = 60
 # How many simulated people come to each of the sales that open every two minutes.
 CROWD = 40
 MAX_CROWD = 1_000
-# How the slugs of those sales begin (workers/demo/editions.py); this process has no database to ask.
-EDITIONS = "print-"
 INTERRUPTED_CODE = 130
 WATCH_SECONDS = 0.2
 # What is stopped first; together with the children's timeouts everything ends within 10 s.
@@ -210,7 +209,7 @@ class Demo:
         self.supervisor.add(editions, stage=WORKER_STAGE)
         if self.crowd:
             words = ["-m", "loadtest.visitors", "--host", self.url, "--people", str(self.crowd)]
-            words += ["--prefix", EDITIONS]
+            words += ["--prefix", PREFIX]
             self.supervisor.add(self._child("crowd", words, stop_timeout_seconds=CROWD_STOP_SECONDS), stage=CROWD_STAGE)
 
     def _manage(self, command: str, *arguments: str, extra: Mapping[str, str] | None = None) -> None:

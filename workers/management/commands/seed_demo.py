@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from workers.demo.data import FLOOD, seed_again, seed_flood, seed_shop
+from workers.demo.data import FLOOD, seed, seed_again, seed_shop
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         slugs: list[str] = []
         try:
             if options["which"] in ("flood", "all"):
-                slugs += seed_flood()
+                slugs += seed(FLOOD)
             if options["which"] == "again":
                 slugs += seed_again(sales=options["sales"], units=options["units"])
             if options["which"] in ("shop", "all"):
