@@ -45,7 +45,7 @@ class Command(BaseCommand):
             )
         else:
             reports = look(slugs, thorough=options["thorough"])
-            self.stdout.write(as_json(reports, indent=2) if options["json"] else as_text(reports))
+            self.stdout.write(json.dumps(reports, indent=2) if options["json"] else as_text(reports))
             broken = [slug for slug, report in reports.items() if not report["ok"]]
         if broken:
             raise CommandError(f"broken: {', '.join(broken)}")
@@ -61,7 +61,8 @@ class Command(BaseCommand):
                 reports = look(slugs, thorough=thorough)
                 looks += 1
                 seen.update((slug, each["id"]) for slug, each in broken_findings(reports))
-                self.stdout.write(clear + (as_json(reports) if as_lines else as_text(reports, seen=seen, looks=looks)))
+                text = json.dumps(reports) if as_lines else as_text(reports, seen=seen, looks=looks)
+                self.stdout.write(clear + text)
                 self.stdout.flush()
                 time.sleep(max(0.0, every_seconds - (time.monotonic() - began)))
         except KeyboardInterrupt:
@@ -79,11 +80,6 @@ def look(slugs: list[str], *, thorough: bool) -> Reports:
 def broken_findings(reports: Reports) -> list[tuple[str, dict[str, Any]]]:
     """Return the slug and the finding of everything that does not hold."""
     return [(slug, each) for slug, report in reports.items() for each in report["invariants"] if not each["ok"]]
-
-
-def as_json(reports: Reports, *, indent: int | None = None) -> str:
-    """Return the reports as one JSON object, by slug."""
-    return json.dumps(reports, indent=indent)
 
 
 def as_text(reports: Reports, *, seen: Counter[tuple[str, str]] | None = None, looks: int = 1) -> str:

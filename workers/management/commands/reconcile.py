@@ -26,12 +26,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--dry-run", action="store_true", help="say what is wrong and change nothing")
 
-    def handle(self, *args: Any, sale: str | None, json: bool, dry_run: bool, **options: Any) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
-            report = run(sale=sale, repair=not dry_run)
+            report = run(sale=options["sale"], repair=not options["dry_run"])
         except FairdropError as error:
             raise CommandError(error.detail) from error
-        self.stdout.write(as_json(report) if json else as_text(report))
+        self.stdout.write(json.dumps(report, indent=2) if options["json"] else as_text(report))
         if not report["ok"]:
             raise CommandError("somebody has to look: see the alarms above")
 
@@ -50,8 +50,3 @@ def run(*, sale: str | None, repair: bool) -> dict[str, Any]:
     if repair:
         log_drifts(drifts)
     return as_dict(list(skus), drifts)
-
-
-def as_json(report: dict[str, Any]) -> str:
-    """Return the report as one JSON object."""
-    return json.dumps(report, indent=2)
