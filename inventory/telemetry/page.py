@@ -41,18 +41,12 @@ _RESOURCES = CollectorRegistry()
 ProcessCollector(registry=_RESOURCES)
 
 
-class Measures:
-    """What this process counted, and what it is. process: its kind."""
-
-    def __init__(self, process: str) -> None:
-        self._process = process
-
-    def collect(self) -> Iterator[str]:
-        """Yield the build, every tally and every histogram."""
-        build = labels(process=self._process, python=platform.python_version(), version=VERSION)
-        yield family("fairdrop_build_info", "What runs here", samples=[(build, 1)])
-        yield from map(_text_of_tally, TALLIES)
-        yield from map(_text_of_histogram, HISTOGRAMS)
+def _measures(process: str) -> Iterator[str]:
+    """Yield the build, every tally and every histogram."""
+    build = labels(process=process, python=platform.python_version(), version=VERSION)
+    yield family("fairdrop_build_info", "What runs here", samples=[(build, 1)])
+    yield from map(_text_of_tally, TALLIES)
+    yield from map(_text_of_histogram, HISTOGRAMS)
 
 
 def _text_of_tally(tally: Tally) -> str:
@@ -75,7 +69,7 @@ def _text_of_histogram(histogram: Histogram) -> str:
 
 def render(process: str, *others: Collector) -> bytes:
     """Return the page of this process. process: its kind; others: gauges that only this kind has."""
-    families = [text for collector in (Measures(process), *others) for text in collector.collect()]
+    families = [*_measures(process), *(text for each in others for text in each.collect())]
     return generate_latest(_RESOURCES) + "".join(families).encode()
 
 
