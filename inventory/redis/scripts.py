@@ -35,20 +35,15 @@ SHARED = re.compile(r"^-- Shared: (\w+)\n", re.MULTILINE)
 
 
 @cache
-def _script_paths() -> dict[str, Path]:
+def script_paths() -> dict[str, Path]:
     """Return every script by its name, which no other folder of scripts/ has."""
     return {path.stem: path for path in SCRIPTS.rglob("*.lua") if path.parent.name != "shared"}
-
-
-def script_names() -> list[str]:
-    """Return the name of every script."""
-    return list(_script_paths())
 
 
 @cache
 def script_text(name: str) -> str:
     """Return the text of the script `name`, with the files of scripts/shared that it names put in."""
-    text = _script_paths()[name].read_text()
+    text = script_paths()[name].read_text()
     return SHARED.sub(lambda found: (SCRIPTS / "shared" / f"{found[1]}.lua").read_text(), text)
 
 

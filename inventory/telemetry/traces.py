@@ -81,11 +81,6 @@ def end() -> None:
         sending.join(END_SECONDS)
 
 
-def is_on() -> bool:
-    """Say whether spans are sent."""
-    return _tracer is not None
-
-
 def note_asks(asked: Iterable[Asked], *, sent_at: float) -> None:
     """Note asks that one script call has answered just now. sent_at: when it was sent, monotonic seconds."""
     if _tracer is None:

@@ -141,7 +141,6 @@ def trace_this_process(monkeypatch: pytest.MonkeyPatch, environment: dict[str, s
         monkeypatch.setenv(name, value)
     with override_settings(TRACES_ENDPOINT=environment["OTEL_EXPORTER_OTLP_ENDPOINT"]):
         traces.start("test")
-    assert traces.is_on()
 
 
 def test_every_process_traces_the_same_part_of_the_requests(

@@ -51,7 +51,7 @@ def lossy_road(sku: str) -> Iterator[Road]:
 
 def teach_scripts(client: redis.Client) -> None:
     """Load every script into a server."""
-    for name in scripts.script_names():
+    for name in scripts.script_paths():
         client.script_load(scripts.script_text(name))
 
 
