@@ -44,9 +44,9 @@ with _hidden("opentelemetry"):
     from inventory.redis.clocks import time_of, time_of_async
     from inventory.redis.commands import as_dict, run_commands, run_commands_async, run_groups_async
     from inventory.redis.connections import WaitingPlace
-    from inventory.redis.memory import memory_of, memory_of_async
+    from inventory.redis.memory import memory_of
     from inventory.redis.scripts import run_script, run_script_async, run_script_each, run_scripts
-    from inventory.redis.servers import ask_servers, ask_servers_async, node_of, takes_writes_async
+    from inventory.redis.servers import ask_servers, node_of, takes_writes_async
     from inventory.redis.subscriptions import (
         MAX_BLOCK_SECONDS,
         is_cut_off,
@@ -65,7 +65,6 @@ __all__ = [
     "WaitingPlace",
     "as_dict",
     "ask_servers",
-    "ask_servers_async",
     "away",
     "close_async",
     "connect",
@@ -74,7 +73,6 @@ __all__ = [
     "is_cut_off",
     "is_ours",
     "memory_of",
-    "memory_of_async",
     "node_of",
     "run_commands",
     "run_commands_async",

@@ -77,24 +77,19 @@ class MemoryWatch:
 WATCH = MemoryWatch()
 
 
-def memory_of(client: Client) -> dict[str, tuple[int, int]]:
-    """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
+def memory_of(client: Client) -> dict[str, Memory]:
+    """Return what each server that takes writes uses, by its name: '' when there is but one.
 
     One that is away is left out. Raises RedisUnavailable when all are.
     """
     return _memory(ask_servers(client, "INFO", "memory"))
 
 
-async def memory_of_async(client: AsyncClient) -> dict[str, tuple[int, int]]:
-    """As memory_of."""
-    return _memory(await ask_servers_async(client, "INFO", "memory"))
-
-
-def _memory(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
+def _memory(info: dict[str, Any]) -> dict[str, Memory]:
     raise_if_all_failed(list(info.values()))
     # As the server itself counts: what replicas and the log on disk have not read yet is left out.
     return {
-        name: (each["used_memory"] - each.get("mem_not_counted_for_evict", 0), each["maxmemory"])
+        name: Memory(each["used_memory"] - each.get("mem_not_counted_for_evict", 0), each["maxmemory"])
         for name, each in info.items()
         if not isinstance(each, RedisUnavailable)
     }
@@ -103,11 +98,11 @@ def _memory(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
 async def look_async(client: AsyncClient) -> None:
     """Look at every server that takes writes, when it is time. Raises RedisUnavailable."""
     if WATCH.is_due():
-        WATCH.note({name: Memory(*found) for name, found in (await memory_of_async(client)).items()})
+        WATCH.note(_memory(await ask_servers_async(client, "INFO", "memory")))
 
 
 def look(client: Client, sku: str = "") -> str:
     """As look_async, for callers without an event loop; return what full_servers says of `sku`, or of all servers."""
     if WATCH.is_due():
-        WATCH.note({name: Memory(*found) for name, found in memory_of(client).items()})
+        WATCH.note(memory_of(client))
     return WATCH.full_servers(client, sku)
