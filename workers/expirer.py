@@ -58,16 +58,13 @@ class Expirer:
     def _end_all(self, sku: str, names: Sequence[str]) -> int:
         """End the holds of one SKU; its trouble never stops the others, and every line about it names its batch."""
         with bound_contextvars(sku=sku, requests=[]):
-            return self._try_to_end(sku, names)
-
-    def _try_to_end(self, sku: str, names: Sequence[str]) -> int:
-        try:
-            return self._end(sku, names)
-        except psycopg.Error as error:
-            self._put_off(error, sku=sku)
-        except Exception:
-            log.exception("holds not ended", action="expire_failed", sku=sku)
-            self.close()
+            try:
+                return self._end(sku, names)
+            except psycopg.Error as error:
+                self._put_off(error, sku=sku)
+            except Exception:
+                log.exception("holds not ended", action="expire_failed", sku=sku)
+                self.close()
         self._failed.add(sku)
         # The rounds that look at what ended lately would not see these: the next whole one comes soon.
         self._swept_whole_at = min(self._swept_whole_at, time.monotonic() + AGAIN_SECONDS - WHOLE_SWEEP_SECONDS)
