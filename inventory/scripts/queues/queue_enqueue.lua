@@ -8,10 +8,8 @@
 -- TIME of the server is the only clock, and it never seems to go back (Q13).
 local given = redis.call('GET', KEYS[6])
 if given then return cjson.decode(given) end
-local first, each = 4, 2
-local count = (#ARGV - first + 1) / each
 local ids = {}
-for i = 1, count do ids[i] = ARGV[first + (i - 1) * each] end
+for i = 1, (#ARGV - 3) / 2 do ids[i] = ARGV[i * 2 + 2] end
 local known = redis.call('HMGET', KEYS[4], unpack(ids))
 local state = redis.call('HMGET', KEYS[5], 'last_us', 'enqueued')
 local time = redis.call('TIME')
@@ -31,7 +29,7 @@ for i, id in ipairs(ids) do
     due = string.format('%.0f', last_us + delay_us)
     seen[id] = due
     members[added * 2 - 1], members[added * 2] = due, id
-    records[added * 2 - 1], records[added * 2] = id, ARGV[first + (i - 1) * each + 1]
+    records[added * 2 - 1], records[added * 2] = id, ARGV[i * 2 + 3]
   end
   answer[i * 2 - 1], answer[i * 2] = code, due or ''
 end
