@@ -84,10 +84,10 @@ def connect_once(url: str, *, timeout_seconds: float) -> Client:
     return _open_sync(url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
 
 
-def connect_async(*, timeout_seconds: float | None = None) -> AsyncClient:
+def connect_async() -> AsyncClient:
     """Return a new client for the running event loop; its owner closes it."""
-    timeout = timeout_seconds or settings.REDIS_TIMEOUT_SECONDS
-    return _open(redis.asyncio, settings.REDIS_URL, timeout_seconds=timeout, retry=AsyncRetry(NoBackoff(), 1))
+    timeout, retry = settings.REDIS_TIMEOUT_SECONDS, AsyncRetry(NoBackoff(), 1)
+    return _open(redis.asyncio, settings.REDIS_URL, timeout_seconds=timeout, retry=retry)
 
 
 def is_ours(client: Client) -> bool:
@@ -157,7 +157,7 @@ def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
             keep_ready(one)
         return one
 
-    client.fairdrop_shards = Shards(_topology(url, os.getpid()), open_one=open_one)
+    client.fairdrop_shards = Shards(_topology(address, os.getpid()), open_one=open_one)
     return client
 
 
@@ -188,15 +188,13 @@ def _options(address: Address | None, *, timeout_seconds: float) -> dict[str, An
 
 
 @lru_cache(maxsize=8)
-def _topology(url: str, _process_id: int) -> Topology:
+def _topology(address: Address, _process_id: int) -> Topology:
     """Return what this process knows of a Cluster; one for all clients of it."""
 
     def open_index() -> Client:
-        address = read_address(url)
-        nodes = address.nodes if address else ()
         options = _options(address, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
         try:
-            return _open_cluster(redis, nodes, options, retry=Retry(NoBackoff(), 0))
+            return _open_cluster(redis, address.nodes, options, retry=Retry(NoBackoff(), 0))
         except FAILURES as error:
             raise RedisUnavailable from error
 

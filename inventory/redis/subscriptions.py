@@ -44,23 +44,20 @@ async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None
 
 
 def wait_for_signal(
-    client: Client, key: str, *, seconds: float, place: WaitingPlace | None = None, place_seconds: float = 0
+    client: Client, key: str, *, seconds: float, place: WaitingPlace, place_seconds: float
 ) -> str | None:
     """Wait up to `seconds` (at most one) for an element of the list `key`, and take it; None when none came.
 
-    Waits on a connection of its own (L10, L11). With a `place` the caller keeps its turn from one call to the next,
-    for `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
+    Waits on a connection of its own (L10, L11). With `place` the caller keeps its turn from one call to the next, for
+    `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
     """
     look = max(0.01, min(seconds, MAX_BLOCK_SECONDS))
-    kept, own = place or WaitingPlace(), None
+    own = None
     try:
         own = client_for(client, key)
-        return kept.wait(own, key, seconds=look, block_seconds=max(look, place_seconds))
+        return place.wait(own, key, seconds=look, block_seconds=max(look, place_seconds))
     except RedisUnavailable:
-        kept.leave()
+        place.leave()
         raise
     except FAILURES as error:
         raise unavailable(error, client, own, key=key) from error
-    finally:
-        if place is None:
-            kept.leave()

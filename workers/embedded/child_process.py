@@ -70,7 +70,6 @@ class ChildProcess:
     user: str | None = None
     stop_signal: int = signal.SIGTERM
     stop_timeout_seconds: float = 3.0
-    death_signal: int | None = None
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _group_gone: bool = field(default=False, repr=False)
 
@@ -91,7 +90,7 @@ class ChildProcess:
                 group=self.user,
                 extra_groups=[] if self.user else None,
                 process_group=0,
-                preexec_fn=_die_with_parent(self.death_signal or self.stop_signal, os.getpid()),
+                preexec_fn=_die_with_parent(self.stop_signal, os.getpid()),
             )
             self._group_gone = False
         finally:

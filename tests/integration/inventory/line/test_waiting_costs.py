@@ -86,7 +86,7 @@ def test_whoever_was_woken_asks_on_the_connection_it_waited_on(own_server: Serve
     before = connections(looker)
     for nonce in ("n1", "n2", "n3"):
         looker.rpush(SIGNALS, nonce)
-        assert redis.wait_for_signal(caller, SIGNALS, seconds=10) == nonce
+        assert redis.wait_for_signal(caller, SIGNALS, seconds=10, place=place, place_seconds=10) == nonce
         assert acquire(caller, "waiter", wait_ms=0)[0] == 1
     assert connections(looker) == before + 1
     assert redis.wait_for_signal(caller, SIGNALS, seconds=0.01, place=place, place_seconds=30) is None

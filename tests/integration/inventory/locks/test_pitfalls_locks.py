@@ -183,7 +183,7 @@ def test_a_wait_longer_than_the_socket_may_be_silent_is_no_error(each_server: st
     # The wait below has this connection: on a busy machine to open one may take longer than this client waits.
     wait_until(lambda: answers(client, key), what="the server that was silent is asked again")
     began = time.monotonic()
-    assert redis.wait_for_signal(client, key, seconds=1) is None
+    assert redis.wait_for_signal(client, key, seconds=1, place=redis.WaitingPlace(), place_seconds=1) is None
     assert time.monotonic() - began > 0.95
 
 
