@@ -1,5 +1,5 @@
 """The one tree of errors: each knows its code and HTTP status, its docstring is its default text.
-Never raised for a normal outcome of a request (that is an Outcome). Raised by every floor.
+Never raised for a normal outcome of a request (that is a State). Raised by every floor.
 
 FairdropError
 ├── InvalidRequest          400 invalid_request

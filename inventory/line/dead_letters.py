@@ -29,7 +29,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One request that was handed out too often. state: the letter of its record, '' when that is damaged."""
+    """One request that was handed out too often. record: its text, '' when there is none."""
 
     request_id: str
     sku: str

@@ -1,5 +1,5 @@
 """Tells where requests stand in a SKU's line, what the line comes to, and which lines have work. Never changes one.
-Changes are made by admission.py and line_changes.py.
+Changes are made by admission.py and writing.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Changes a SKU's line: hands out batches, writes down what a COMMIT decided or changed, lets lost requests wait again.
-Never decides, never admits: that is admission.py. Reading is line.py.
+Never decides, never admits: that is admission.py. Reading is reading.py.
 """
 
 from __future__ import annotations

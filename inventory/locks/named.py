@@ -1,5 +1,5 @@
 """The lock under the names of the articles: lock, unlock, unlock_all, expire, is_locking, by name and caller.
-Never holds a rule of its own: each is one call of locks.py.
+Never holds a rule of its own: each is one call of lock.py.
 
 Nested and concurrent callers exclude each other, whether they are threads or asyncio tasks. `lock` returns an id; with
 the id any thread or task of this process may unlock, lengthen and ask: what locks in `asyncio.to_thread` needs it.

@@ -1,6 +1,6 @@
 """The lock over N independent servers: ours while a majority agrees and the agreed time has not run out (S11).
 Promises fewer duplicates, never safety: no clock is trusted for long, yet a pause or a jump can make two holders (L16).
-It is for programs with several servers and no database that checks a fence; this shop's settler uses locks.py.
+It is for programs with several servers and no database that checks a fence; this shop's settler uses lock.py.
 """
 
 from __future__ import annotations

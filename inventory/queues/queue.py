@@ -1,8 +1,8 @@
 """A queue of tasks in a sorted set: the earliest due first, each id once, a dead holder's batch inherited.
 Never loses a task that was taken and never decides what it means.
 
-The line of a SKU (line_changes.py) is its special case with admission: both run take.lua and give_back.lua. A queue's
-lock is the lock of its name, so a queue named as a SKU is worked under that SKU's lock (S18).
+The line of a SKU (line/writing.py) is its special case with admission: both hand out by shared/hand_out.lua, and run
+give_back.lua. A queue's lock is the lock of its name: one named as a SKU is worked under that SKU's lock (S18).
 """
 
 from __future__ import annotations

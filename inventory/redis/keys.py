@@ -33,7 +33,7 @@ def in_flight(sku: str) -> str:
 
 
 def records(sku: str) -> str:
-    """hash, request_id → record (see tickets.py): every request ever admitted. Lives as long as the SKU."""
+    """hash, request_id → record (see records.py): every request ever admitted. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:records"
 
 

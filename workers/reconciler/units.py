@@ -34,7 +34,7 @@ class LiveTally:
         return self._readable and self._sum != 0
 
     def add(self, asked: tuple[str, str, str, str] | None) -> None:
-        """Count a record (see tickets.asked_in); None when it cannot be read."""
+        """Count a record (see records.asked_in); None when it cannot be read."""
         if asked is None:
             self._readable = False
         elif asked[0] in LIVE_LETTERS:

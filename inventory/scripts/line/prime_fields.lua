@@ -1,5 +1,5 @@
 -- Fill a hash of an empty Redis from the database, before the SKU's stock is primed.
--- KEYS  1 stock   2 the hash: records or live units
+-- KEYS  1 stock   2 the hash: records, live units or ended requests
 -- ARGV  for each entry: field, value; '0' for one that has come to nothing   (at most 1,000)
 -- Returns 1 written, 0 the stock is primed already and its own entries stand (nothing changed).
 -- Stays true: what admission or settlement wrote is never overwritten by something older (I7, I14, I19).
