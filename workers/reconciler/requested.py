@@ -30,7 +30,10 @@ def compare_asked(reconciler: Reconciler, client: Client, *, between_pages: Call
     What staff ask for is one key, so on one shard of a Cluster: while that is away, it waits.
     """
     try:
-        return _compare_asked(reconciler, client, between_pages)
+        return sum(
+            _compare_asked(reconciler, client, sku, actor=each["actor"], between_pages=between_pages)
+            for sku, each in reconcile_requests.waiting(client).items()
+        )
     except RedisUnavailable as error:
         if shards_of(client) is None:
             raise
@@ -38,24 +41,23 @@ def compare_asked(reconciler: Reconciler, client: Client, *, between_pages: Call
         return 0
 
 
-def _compare_asked(reconciler: Reconciler, client: Client, between_pages: Callable[[], object]) -> int:
-    found = 0
-    for sku, each in reconcile_requests.waiting(client).items():
-        actor = each["actor"]
-        running = [reconcile_requests.begin(client, sku, actor=actor)]
+def _compare_asked(
+    reconciler: Reconciler, client: Client, sku: str, *, actor: str, between_pages: Callable[[], object]
+) -> int:
+    running = reconcile_requests.begin(client, sku, actor=actor)
 
-        def go_on(sku: str = sku, actor: str = actor, running: list[str] = running) -> None:
-            between_pages()
-            running[0] = reconcile_requests.go_on(client, sku, running=running[0], actor=actor)
+    def go_on() -> None:
+        nonlocal running
+        between_pages()
+        running = reconcile_requests.go_on(client, sku, running=running, actor=actor)
 
-        try:
-            drifts, state, detail = _compare(reconciler, sku, go_on)
-        except Stopped:
-            reconcile_requests.ask(client, sku, actor=actor)
-            raise
-        found += len(drifts)
-        reconcile_requests.end(client, sku, running=running[0], state=state, actor=actor, detail=detail)
-    return found
+    try:
+        drifts, state, detail = _compare(reconciler, sku, go_on)
+    except Stopped:
+        reconcile_requests.ask(client, sku, actor=actor)
+        raise
+    reconcile_requests.end(client, sku, running=running, state=state, actor=actor, detail=detail)
+    return len(drifts)
 
 
 def _compare(reconciler: Reconciler, sku: str, between_pages: Callable[[], object]) -> tuple[list[Drift], str, str]:
