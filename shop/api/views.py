@@ -5,7 +5,7 @@ Never changes anything.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
@@ -37,6 +37,20 @@ def problem_response(error: FairdropError) -> JsonResponse:
     return response
 
 
+def answered(view: View, request: HttpRequest, methods: Sequence[str], *args: str, **named: str) -> HttpResponse:
+    """Return what `view` answers to one of `methods`; every fault as a problem, also a database that is away."""
+    try:
+        if request.method not in methods:
+            raise MethodNotAllowed(f"this address takes {methods[0]} only")
+        return view(request, *args, **named)
+    except FairdropError as error:
+        return problem_response(error)
+    except (DatabaseError, InterfaceError) as error:
+        note_store_errors("postgresql")
+        log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
+        return problem_response(Unavailable())
+
+
 def api_call(*methods: str) -> Callable[[View], View]:
     """Take `methods` only and answer every fault with a problem.
 
@@ -47,16 +61,7 @@ def api_call(*methods: str) -> Callable[[View], View]:
         @csrf_exempt
         @wraps(view)
         def checked(request: HttpRequest, *args: str, **named: str) -> HttpResponse:
-            try:
-                if request.method not in methods:
-                    raise MethodNotAllowed(f"this address takes {methods[0]} only")
-                response = view(request, *args, **named)
-            except FairdropError as error:
-                response = problem_response(error)
-            except (DatabaseError, InterfaceError) as error:
-                note_store_errors("postgresql")
-                log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
-                response = problem_response(Unavailable())
+            response = answered(view, request, methods, *args, **named)
             add_never_cache_headers(response)
             return response
 

@@ -7,25 +7,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 
-import structlog
-from django.db import DatabaseError, InterfaceError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import patch_cache_control
 
 from inventory import redis
-from inventory.exceptions import FairdropError, MethodNotAllowed, RequestNotFound, Unavailable
+from inventory.exceptions import RequestNotFound
 from inventory.line import reading
 from inventory.records import sale_id_of
-from inventory.telemetry.measures import note_store_errors
-from shop.api.views import api_call, problem_response
-from shop.http import buyer_of
+from shop.api.actions import caller
+from shop.api.views import View, answered, api_call
 from shop.models import Order, Sale
 from shop.salelog import store
 from shop.salelog.tree import ENTRIES, HASH_BYTES, WIDTH
 from shop.tickets.keys import encode, log_keys
-
-log = structlog.get_logger(__name__)
 
 # A tile's number in groups of three digits, each but the last after an x; and the width of one that is not full.
 NUMBER = re.compile(r"(?P<number>(?:x\d{3}/)*\d{3})(?:\.p/(?P<width>[1-9]\d{0,2}))?", re.ASCII)
@@ -34,27 +30,19 @@ MAX_GROUPS = 5
 YEAR_SECONDS = 31_536_000
 
 
-def public(*, max_age: int) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponseBase]]:
+def public(*, max_age: int) -> Callable[[View], View]:
     """Answer GET for anybody, also scripts of other sites, and faults with a problem. max_age: 0, ask again."""
 
-    def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    def decorate(view: View) -> View:
         @wraps(view)
-        def checked(request: HttpRequest, *args: str, **named: str) -> HttpResponseBase:
-            try:
-                if request.method not in ("GET", "HEAD"):
-                    raise MethodNotAllowed("this address takes GET only")
-                response: HttpResponse = view(request, *args, **named)
-                if max_age:
-                    patch_cache_control(response, public=True, max_age=max_age, immutable=True)
-                else:
-                    patch_cache_control(response, no_cache=True)
-            except FairdropError as error:
-                response = problem_response(error)
+        def checked(request: HttpRequest, *args: str, **named: str) -> HttpResponse:
+            response = answered(view, request, ("GET", "HEAD"), *args, **named)
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
                 patch_cache_control(response, no_store=True)
-            except (DatabaseError, InterfaceError) as error:
-                note_store_errors("postgresql")
-                log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
-                response = problem_response(Unavailable())
+            elif max_age:
+                patch_cache_control(response, public=True, max_age=max_age, immutable=True)
+            else:
+                patch_cache_control(response, no_cache=True)
             response["Access-Control-Allow-Origin"] = "*"
             return response
 
@@ -117,11 +105,10 @@ def read_part(sale_id: int, *, level: int, number: int, width: int) -> bytes:
 def proof(request: HttpRequest, request_id: str) -> JsonResponse:
     """GET /api/v1/requests/<id>/proof: the caller's own admission in the public log."""
     log_keys()
-    headers = {name.lower().encode(): value.encode("latin-1", "replace") for name, value in request.headers.items()}
     sale = Sale.objects.select_related("stock").filter(pk=sale_id_of(request_id) or 0).first()
     if sale is None:
         raise RequestNotFound
-    ordinal = own_ordinal(request_id, sale=sale, buyer=buyer_of(headers, unsafe=False))
+    ordinal = own_ordinal(request_id, sale=sale, buyer=caller(request, unsafe=False))
     found = store.prove(store.find_log(sale.slug), request_id=request_id, ordinal=ordinal)
     answer = {
         "leaf": found.leaf.decode(),

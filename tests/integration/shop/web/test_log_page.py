@@ -6,15 +6,16 @@ import html
 from collections.abc import Callable
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from shop import buyers
+from shop.salelog import store
 from shop.salelog.models import SaleLog
 from shop.sales.catalogue import SaleCard
 from tests.support import road
-from tests.support.sale_logs import leaves, publish
+from tests.support.sale_logs import get, leaves, publish
 from tests.support.shopkeeping import close_sale, make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
@@ -93,3 +94,18 @@ def test_a_shop_without_logs_has_no_such_page_and_no_link_to_it(card: SaleCard) 
     for method in ("post", "put"):
         assert getattr(Client(), method)(address).status_code == 405
     assert Client().get("/sales/no-such-sale/verify/").status_code == 404
+
+
+def test_nobody_keeps_the_answer_of_a_log_whose_database_is_away(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(slug: str) -> SaleLog:
+        raise OperationalError("connection refused")
+
+    publish()
+    path = f"/api/v1/sales/{card.slug}/log/checkpoint"
+    assert get(path).status_code == 200
+    monkeypatch.setattr(store, "find_log", away)
+    told = get(path)
+    assert (told.status_code, told.json()["code"], told["Cache-Control"]) == (503, "unavailable", "no-store")
+    assert told["Access-Control-Allow-Origin"] == "*"
