@@ -27,6 +27,7 @@ from shop.names.sentences import in_words
 from shop.staff import line_actions, retiring, sale_control
 from shop.staff.lists.one_press import alone
 from shop.staff.lists.order_acts import ON_ORDERS
+from shop.staff.lists.rights import ActsByRight
 
 
 class Act(NamedTuple):
@@ -236,21 +237,10 @@ class ActForm(PasswordAgain):
                 del self.fields[field]
 
 
-class SaleActs(admin.ModelAdmin):  # type: ignore[type-arg]
+class SaleActs(ActsByRight):
     """The list of sales with the acts that anyone who looks at it may do."""
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Offer no act without its right."""
-        offered: dict[str, Any] = super().get_actions(request)
-        return {name: each for name, each in offered.items() if name not in ACTS or may(request.user, ACTS[name])}
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Refuse an act without its right, where Django would only say that no action was chosen."""
-        asked = ACTS.get(request.POST.get("action", ""))
-        if asked and not may(request.user, asked):
-            raise PermissionDenied
-        answer: HttpResponse = super().changelist_view(request, extra_context)
-        return answer
+    rights = {name: act.permission for name, act in ACTS.items()}
 
 
 def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpResponse | None]:

@@ -23,6 +23,7 @@ from shop.names.sentences import in_words
 from shop.staff.lists import bulk_acts
 from shop.staff.lists.bulk_acts import BULK_ACTS, MAX_AT_ONCE, BulkPlan, BulkReason, Planned
 from shop.staff.lists.order_acts import ORDER_ACTS
+from shop.staff.lists.rights import ActsByRight
 from shop.web.sale_presenter import money
 
 TITLES = {
@@ -75,31 +76,20 @@ def read_ids(text: str) -> list[int]:
     return sorted({int(part) for part in parts}) if good else []
 
 
-class BulkActs(admin.ModelAdmin):  # type: ignore[type-arg]
+class BulkActs(ActsByRight):
     """The list of orders with the acts on many that anyone who looks at it may do."""
+
+    rights = {name: ORDER_ACTS[name].permission for name in BULK_ACTS}
 
     def get_urls(self) -> list[URLPattern]:
         page = path("bulk/<slug:name>/", self.admin_site.admin_view(self.bulk), name="shop_order_bulk")
         return [page, *super().get_urls()]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Offer no act without its right."""
-        offered: dict[str, Any] = super().get_actions(request)
-        return {name: each for name, each in offered.items() if name not in BULK_ACTS or _may(request, name)}
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Refuse an act without its right, where Django would only say that no action was chosen."""
-        asked = request.POST.get("action", "")
-        if asked in BULK_ACTS and not _may(request, asked):
-            raise PermissionDenied
-        answer: HttpResponse = super().changelist_view(request, extra_context)
-        return answer
-
     def bulk(self, request: HttpRequest, name: str) -> HttpResponse:
         """Do the act with the orders of the form, and show what came of each; a wrong form is shown again."""
         if name not in BULK_ACTS:
             raise Http404
-        if not (self.has_view_permission(request) and _may(request, name)):
+        if not (self.has_view_permission(request) and self._may(request, name)):
             raise PermissionDenied
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:shop_order_changelist"))
@@ -168,10 +158,6 @@ def bulk_action(name: str) -> Callable[[Any, HttpRequest, QuerySet[Order]], Http
 def _form(request: HttpRequest, name: str, intended: BulkPlan) -> BulkForm:
     ids = ",".join(str(each.order.pk) for each in intended.able)
     return BulkForm(request, asks_password=ORDER_ACTS[name].asks_password, initial={"orders": ids})
-
-
-def _may(request: HttpRequest, name: str) -> bool:
-    return bool(request.user.has_perm(ORDER_ACTS[name].permission))
 
 
 def _in_words(sums: Sequence[tuple[str, Any]]) -> list[str]:
