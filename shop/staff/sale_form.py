@@ -25,6 +25,7 @@ from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
 from shop.models import HAS_WINDOW, Product, Sale
 from shop.staff.setup.pictures import CHANGED_MEANWHILE, UploadField, check_picture, path_field
+from shop.staff.setup.preview import new_product
 from shop.staff.setup.terms import BOUNDS, HELP, LABELS, TermsForm, check_price
 
 MAX_WINDOW = timedelta(days=366)
@@ -311,16 +312,9 @@ class NewSaleForm(SaleForm):
     def make_product(self, *, actor: str) -> Product:
         """Bring the first units into the books and make their product, in the caller's transaction."""
         data = self.cleaned_data
+        product = new_product(data)
         with connection.cursor() as cursor:
-            stock_id = load_stock(cursor, sku=data["sku"], units=data["units"], actor=actor, reason="first units")
-        return Product.objects.create(
-            slug=data["sku"],
-            title=data["title"],
-            tagline=data["tagline"],
-            tagline_zh=data["tagline_zh"],
-            description=data["description"],
-            description_zh=data["description_zh"],
-            picture=data["picture"],
-            list_price=data["price"] if data["list_price"] is None else data["list_price"],
-            stock_id=stock_id,
-        )
+            sku, units = product.slug, data["units"]
+            product.stock_id = load_stock(cursor, sku=sku, units=units, actor=actor, reason="first units")
+        product.save()
+        return product

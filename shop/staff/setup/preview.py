@@ -104,7 +104,7 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     """Return the sale of a valid form as the catalogue would."""
     sale: Sale = form.instance
     data = form.cleaned_data
-    product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
+    product = data.get("product") or (sale.product if sale.product_id else None) or new_product(data)
     rows = SimpleNamespace(product=product, stock=product.stock if product.pk else _new_stock(data))
     of_others = {name: attrgetter(path.replace("__", "."))(rows) for name, path in OF_OTHER_ROWS.items()}
     no_columns: dict[str, Any] = {"sale_id": sale.pk or 0, "next_lapse_at": None}
@@ -112,7 +112,7 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     return SaleCard(**of_sale, **of_others, **no_columns)
 
 
-def _new_product(data: dict[str, Any]) -> Product:
+def new_product(data: dict[str, Any]) -> Product:
     """Return the product that the form would make, with no row and no stock."""
     list_price = data["price"] if data["list_price"] is None else data["list_price"]
     texts = ("tagline", "tagline_zh", "description", "description_zh", "picture")
