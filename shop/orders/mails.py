@@ -13,8 +13,6 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import connection, transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -25,6 +23,7 @@ from inventory.exceptions import InvalidRequest, RateLimited
 from inventory.fault_injection import fault_point
 from inventory.signing import Signer
 from inventory.states import State
+from shop.access import emails
 from shop.models import Contact, Order, OrderEvent
 from shop.orders import ticket_links
 from shop.orders.numbers import order_number
@@ -36,7 +35,6 @@ WARNED_BEFORE = timedelta(minutes=10)
 MIN_HOLD_TO_WARN = timedelta(minutes=15)
 # So often the link of one request is sent because somebody typed an address. One address may get those of many.
 MAX_LINK_MAILS = 5
-MAX_ADDRESS_LENGTH = 254
 REQUEST_HEADER = "X-Fairdrop-Request"
 # Those of some addresses, a page at a time, with whether there is something to tell. A hold is only looked at for its
 # warning when it is long.
@@ -71,17 +69,11 @@ def find_address(request_id: str) -> str:
 def keep_address(request_id: str, address: str, *, language: str, root: str) -> None:
     """Keep where the news of a request go, and queue its link. root: where its buyer reached the shop.
 
-    Raises InvalidRequest for what is no address, RateLimited when the link was sent too often.
+    address: with no spaces around it. Raises InvalidRequest for what is no address, RateLimited when the link was sent
+    too often.
     """
     check_mail_is_on()
-    try:
-        validate_email(address)
-    except ValidationError:
-        raise InvalidRequest("this is not an e-mail address") from None
-    if address.startswith('"'):  # allowed by the standard, and what sends the mails would take it apart
-        raise InvalidRequest("this is not an e-mail address")
-    if len(address) > MAX_ADDRESS_LENGTH:
-        raise InvalidRequest(f"an e-mail address has at most {MAX_ADDRESS_LENGTH} characters")
+    emails.normalise(address)  # also refuses a quoted name, which what sends the mails would take apart
     with transaction.atomic():
         Contact.objects.get_or_create(request_id=request_id)
         contact = Contact.objects.select_for_update().get(request_id=request_id)
