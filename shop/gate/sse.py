@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from django.conf import settings
 
 from inventory.exceptions import Unavailable
-from shop.client_address import address_of, limited_address
 from shop.gate.broadcaster import HEARTBEAT_SECONDS, Followers
 from shop.gate.sales.cache import Board
 from shop.gate.sales.listing import sale_answer
@@ -21,7 +20,7 @@ from shop.gate.sales.state import SaleEntry
 from shop.gate.server.limits import AddressLimit
 from shop.gate.status import Statuses
 from shop.gate.subscriber import Follower, seen_of, send_sale, send_status
-from shop.http import Receive, Scope, Send, buyer_of, headers_of
+from shop.http import Receive, Scope, Send, buyer_of, headers_of, origin_of_scope
 from shop.replies import Headers
 
 MAX_SECONDS = 900.0  # then the browser comes back by itself, with Last-Event-ID
@@ -75,23 +74,16 @@ class Streams:
         seen = seen_of(entry)
         status = await self._statuses.read(request_id, buyer=buyer)
         follower = Follower(entry, request_id=request_id, buyer=buyer, name=last_event_id(headers))
-        with self._one_more(follower, address=caller_address(scope)):
+        with self._one_more(follower, address=origin_of_scope(scope)[0]):
             send_status(follower, status, time.monotonic(), seen=seen)
             await stream(follower, receive, send)
 
     async def follow_sale(self, entry: SaleEntry, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream one sale's public figures until it closes. Raises Unavailable."""
         follower = Follower(entry, name=last_event_id(headers_of(scope)))
-        with self._one_more(follower, address=caller_address(scope)):
+        with self._one_more(follower, address=origin_of_scope(scope)[0]):
             send_sale(follower, sale_answer(entry), time.monotonic())
             await stream(follower, receive, send)
-
-
-def caller_address(scope: Scope) -> str:
-    """Return the address whose streams are counted: behind proxies of ours the one that they were called from."""
-    forwarded_for = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-    connection = scope["client"][0] if scope.get("client") else ""
-    return limited_address(address_of(forwarded_for.decode("latin-1"), connection=connection))
 
 
 def last_event_id(headers: Headers) -> str:
