@@ -48,14 +48,11 @@ def _go_on(request: HttpRequest) -> HttpResponse | None:
     return None
 
 
-def _with_rights(field: Any, options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "form_class": RightsField} if field.related_model is Permission else options
-
-
 class PasswordFirst(admin.ModelAdmin):  # type: ignore[type-arg]
     """Asks for the reader's password again before a form that decides who may log in, and what they may do.
 
-    Without it a session that was left open could give itself another account, or any account another password.
+    Without it a session that was left open could give itself another account, or any account another password. The
+    rights in its form are in words.
     """
 
     def changeform_view(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
@@ -63,6 +60,11 @@ class PasswordFirst(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def delete_view(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
         return self._ask(request) or super().delete_view(request, *args, **named)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:
+        if db_field.related_model is Permission:
+            options["form_class"] = RightsField
+        return super().formfield_for_manytomany(db_field, request, **options)  # type: ignore[arg-type]
 
     def _ask(self, request: HttpRequest) -> HttpResponse | None:
         """Return a page that asks, or leads back here; None when it was given, or when the reader may only look."""
@@ -86,15 +88,9 @@ class StaffAdmin(PasswordFirst, TellsChanges, UserAdmin):  # type: ignore[type-a
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         return self._ask(request) or super().user_change_password(request, id, form_url)
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:
-        return super().formfield_for_manytomany(db_field, request, **_with_rights(db_field, options))  # type: ignore[arg-type]
-
 
 class RoleAdmin(PasswordFirst, TellsChanges, GroupAdmin):
     """Django's own, with its rights in words."""
-
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:
-        return super().formfield_for_manytomany(db_field, request, **_with_rights(db_field, options))
 
 
 admin.site.unregister([User, Group])
