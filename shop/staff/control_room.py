@@ -85,7 +85,6 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
             "watched": "watch" in request.GET,
             "whole": _shows_whole(request),
             "may_judge": request.user.has_perm(VOID_RIGHT),
-            "opts": self.opts,
         }
         answer = TemplateResponse(request, "admin/shop/sale/room.html", context)
         if "watch" in request.GET:
@@ -153,7 +152,6 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
             "newest": newest,
             "lock": lock,
             "holder": in_words(lock.holder) if lock else "",
-            "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/sale/room_act.html", context, status=409 if error else 200)
 

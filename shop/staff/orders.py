@@ -214,7 +214,6 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
             "act": act,
             "form": form,
             "error": error,
-            "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/order/act.html", context, status=409 if error else 200)
 

@@ -133,7 +133,6 @@ class BulkActs(ActsByRight):
             "done": done,
             "done_sums": _in_words(bulk_acts.add_up(done or [])),
             "failed": failed,
-            "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/order/bulk.html", context)
 

@@ -57,7 +57,6 @@ class SuspicionPage(admin.ModelAdmin):  # type: ignore[type-arg]
             "revoked": sale.revoked_networks.split(),
             "may_revoke": request.user.has_perm(REVOKE_RIGHT),
             "most": clusters.MAX_CLUSTERS,
-            "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/suspicion/page.html", context)
 
