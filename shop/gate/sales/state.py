@@ -75,13 +75,6 @@ class SaleEntry:
         """How fast the line was decided lately, 0 when that is not known."""
         return (self._sample and self._sample.rate) or 0.0
 
-    def admissible_units(self) -> int | None:
-        """Return how many more units may be admitted, None when Redis has not said."""
-        if self.figures is None:
-            return None
-        may_be_had = self.figures.available + self.figures.held
-        return may_be_had + self.card.line_capacity - self.figures.queued if may_be_had > 0 else 0
-
     def has_requests(self) -> bool:
         """Say whether anybody was let in, or waits or holds, by what Redis last said."""
         figures = self.figures
@@ -106,8 +99,12 @@ class SaleEntry:
 
     def is_sold_out(self) -> bool:
         """Say whether this sale is open and has no room, by what Redis last said."""
-        admissible = self.admissible_units()
-        return admissible is not None and admissible <= 0 and self.state_at(clocks.seconds()) == "open"
+        figures = self.figures
+        if figures is None:
+            return False
+        may_be_had = figures.available + figures.held
+        has_room = may_be_had > 0 and may_be_had + self.card.line_capacity > figures.queued
+        return not has_room and self.state_at(clocks.seconds()) == "open"
 
     def forget_known_buyers(self) -> None:
         """Keep nobody's id: nobody is refused from memory now."""
