@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
-# The rules of docs/checkable-line.md, in the order in which log/replay.js names them.
+# The rules of docs/checkable-line.md, in its order.
 RULES = {
     "signed": _("The checkpoint is signed by a key that the shop published."),
     "tree": _("The entries are those that the checkpoint signs."),

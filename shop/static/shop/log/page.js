@@ -47,7 +47,7 @@ function showRule(element, { found, isDone, isJudged }) {
   note.textContent = said;
 }
 
-function showVerdict({ read, size, faults, isDone, isJudged, origin, declared, ...facts }) {
+function showVerdict({ read, size, faults, isDone, isJudged, declared, ...facts }) {
   if (facts.canVerify !== undefined) canVerify = facts.canVerify;
   const found = new Map(faults.map(([rule, ...rest]) => [rule, rest]));
   const settled = isDone ? rules.map((each) => each.dataset.rule) : ["signed"];

@@ -11,8 +11,6 @@ const ANSWER_US = 120_000_000;
 const SKEW_US = 300_000_000; // clocks may differ by it
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-export const RULES = ["signed", "tree", "kept", "format", "admitted", "terms", "order", "life", "units", "sold_out", "limit", "pause", "answered"];
-
 // JSON with its keys sorted and no spaces, as leaves are written.
 export function written(value) {
   if (Array.isArray(value)) return `[${value.map(written).join(",")}]`;

@@ -7,8 +7,6 @@ export class Story {
   // One row a second in which something was published: the last leaf of it tells how things stood.
   seconds = { at: [], first: [], came: [], waiting: [], free: [], held: [], paid: [] };
   acts = [];
-  losses = [];
-  closedAt = 0;
   came = 0;
   got = 0;
   back = 0; // units that came back
@@ -49,8 +47,6 @@ export class Story {
     if (leaf.kind === "ended") this.#end(leaf, quantity);
     if (leaf.act === "void_order") this.voided.set(leaf.reason, (this.voided.get(leaf.reason) ?? 0) + 1);
     if (leaf.kind === "act" && this.acts.length < MAX_LISTED) this.acts.push(leaf);
-    if (leaf.kind === "recovered" && this.losses.length < MAX_LISTED) this.losses.push(leaf);
-    if (leaf.kind === "closed") this.closedAt = leaf.at;
   }
 
   #end(leaf, quantity) {

@@ -37,10 +37,10 @@ const read = (raw) => JSON.parse(new TextDecoder().decode(raw));
 function tell(more = {}) {
   const { replay } = reading;
   const faults = [...replay.faults].map(([rule, found]) => [rule, found.slice(0, MAX_FAULTS), found.length]);
-  const { came, got, back, voided, closedAt } = story;
+  const { came, got, back, voided } = story;
   const lost = replay.lost.reduce((sum, [first, last]) => sum + last - first + 1, 0);
   const declared = { lost, restored: replay.restored.size, requeued: replay.counts.get("requeued") ?? 0 };
-  postMessage({ read: replay.size, size: reading.note.size, faults, came, got, back, voided, closedAt, declared, ...more });
+  postMessage({ read: replay.size, size: reading.note.size, faults, came, got, back, voided, declared, ...more });
 }
 
 async function leavesFrom(begin, end) {
@@ -50,7 +50,7 @@ async function leavesFrom(begin, end) {
   return found.slice(begin - skipped, end - skipped).map(read);
 }
 
-const charts = () => ({ seconds: story.seconds, acts: story.acts, losses: story.losses });
+const charts = () => ({ seconds: story.seconds, acts: story.acts });
 
 async function lastReturns() {
   const told = [];
@@ -62,8 +62,8 @@ async function begin({ slug, kept, nowUs }) {
   reading = new Reading(get, slug, { kept });
   story = new Story(reading.replay);
   await reading.begin();
-  const { size, origin } = reading.note;
-  tell({ origin, canVerify: reading.canVerify });
+  const { size } = reading.note;
+  tell({ canVerify: reading.canVerify });
   const last = await leavesFrom(Math.max(0, Math.floor((size - 1) / WIDTH) * WIDTH), size);
   postMessage({ latest: last.slice(-MAX_SHOWN).map((leaf) => ({ ...leaf, went: [] })) });
   let [told, drawn] = [performance.now(), performance.now()];
@@ -81,10 +81,10 @@ async function begin({ slug, kept, nowUs }) {
 }
 
 async function showSecond(index) {
-  const { first, at } = story.seconds;
+  const { first } = story.seconds;
   const end = Math.min(first[index + 1] ?? reading.replay.size, first[index] + MAX_SHOWN);
   const leaves = (await leavesFrom(first[index], end)).map((leaf) => story.tell(leaf));
-  postMessage({ shown: { index, at: at[index], leaves, more: (first[index + 1] ?? reading.replay.size) - end } });
+  postMessage({ shown: { index, leaves, more: (first[index + 1] ?? reading.replay.size) - end } });
 }
 
 async function giveLines() {
