@@ -29,7 +29,7 @@ MAX_LETTERS = 50
 # Ten minutes at one point every two seconds: those that only this page has looked for.
 MAX_POINTS = 300
 CHART_SECONDS = 600.0
-LINE_FIELDS = ("waiting", "waitlisted", "in_flight", "queued", "admitted", "decided", "aside", "waits_for")
+LINE_FIELDS = ("waiting", "waitlisted", "in_flight", "decided", "aside")
 
 
 def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
     stock = sale.stock
     stock.refresh_from_db()
     of_redis = _of_redis(stock.sku)
+    latency = speed.read_speed(sale_id=sale.pk, stock_id=stock.pk, waitlisted_to=of_redis.pop("waitlisted_to"))
     room: dict[str, Any] = {
         "at": time.time(),
         "opens": sale.opens_at.timestamp(),
@@ -45,10 +46,10 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
         "state": sale.state_at(timezone.now()),
         "pause_reason": sale.pause_reason,
         "retired": sale.retired_at is not None,
-        "stock": {name: getattr(stock, name) for name in ("total", "available", "held", "sold", "version", "fence")},
+        "stock": {name: getattr(stock, name) for name in ("total", "available", "held", "sold", "fence")},
         "movements": [_movement(each) for each in StockMovement.objects.filter(stock=stock)[:LAST]],
         "acts": [_act(each) for each in StaffAct.objects.filter(sale=sale)[:LAST]],
-        "latency": _latency(sale, waitlisted_to=of_redis.pop("waitlisted_to")),
+        "latency": latency._asdict(),
         "invariants": _invariants(sale),
         **of_redis,
     }
@@ -68,7 +69,6 @@ def _of_redis(sku: str) -> dict[str, Any]:
             "full": memory.look(client, sku),
             "line": {
                 **{name: getattr(look.line, name) for name in LINE_FIELDS},
-                "primed": bool(look.line.primed),
                 "dead": look.line.dead_letters,
                 "oldest_seconds": look.oldest_seconds,
             },
@@ -87,7 +87,6 @@ def _lock(look: snapshot.StockLook, numbers: dict[str, int]) -> dict[str, Any]:
     waits, holds = numbers.get("waits", 0), numbers.get("holds", 0)
     return {
         "state": lock.state,
-        "token": lock.token or "",
         "holder": lock.holder,
         "held_seconds": look.lock_seconds,
         "left_ms": lock.left_ms,
@@ -135,10 +134,6 @@ def _act(act: StaffAct) -> dict[str, Any]:
         "reason": act.reason,
         "detail": act.detail,
     }
-
-
-def _latency(sale: Sale, *, waitlisted_to: int) -> dict[str, Any]:
-    return speed.read_speed(sale_id=sale.pk, stock_id=sale.stock_id, waitlisted_to=waitlisted_to)._asdict()
 
 
 def _earned(sale: Sale) -> dict[str, Any]:
