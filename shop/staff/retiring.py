@@ -17,13 +17,10 @@ from django.utils.translation import gettext
 from inventory import redis
 from inventory.exceptions import InvalidRequest, Unavailable
 from inventory.line import forgetting
-from shop.models import CodeUse, ListedEmail, Order, Payment, Sale, StaffAct
+from shop.models import CHARGE_LIFE, CodeUse, ListedEmail, Order, Payment, Sale, StaffAct
 from shop.staff.sale_control import check_act, locked
 
 log = structlog.get_logger(__name__)
-
-# Nobody pays on a page that is a day old: a payment of which nothing was heard by then keeps no sale.
-PAYMENT_UNDER_WAY = timedelta(days=1)
 
 
 def retire(slug: str, *, actor: str, reason: str = "") -> str:
@@ -86,7 +83,7 @@ def unsettled(sale: Sale) -> str:
     if payments.filter(state=Payment.State.REFUND_DUE).exists():
         return gettext("a refund is due")
     # The provider is asked about older ones as well, and what it says is heeded after the sale is retired, too.
-    if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - PAYMENT_UNDER_WAY).exists():
+    if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - CHARGE_LIFE).exists():
         return gettext("a payment is under way")
     return ""
 
