@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
 from shop.orders.personal_data import export_buyer, find_buyer, forget_buyer
+from shop.staff.sale_control import check_act
 
 
 class Command(BaseCommand):
@@ -25,6 +26,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            check_act(actor=options["actor"], reason=options["reason"])
             buyer = find_buyer(options["number"])
             self.stdout.write(summary_of(export_buyer(buyer)))
             if not options["yes"]:
