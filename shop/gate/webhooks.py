@@ -1,6 +1,6 @@
 """POST /api/v1/payments/<provider>/notices: what a provider has to say, in threads that go straight to the books.
 Never believes an unsigned byte, never queues without a bound.
-Behind a plain WSGI server the view of api_actions.py does the same.
+Behind a plain WSGI server the view of shop/api/actions.py does the same.
 
 Through Django's middleware each notice costs twice the time of this process, and the next one waits for it.
 """
