@@ -54,6 +54,11 @@ def headers_of(scope: Scope) -> Headers:
     return headers
 
 
+def shows_pages(scope: Scope) -> bool:
+    """Say whether a browser shows the answer as a page; scripts and programs ask for anything else."""
+    return not scope["path"].startswith("/api/") and b"text/html" in headers_of(scope).get(b"accept", b"")
+
+
 async def send_answer(send: Send, head: Head, body: bytes) -> None:
     """Send a whole answer through ASGI."""
     length = [] if head.status == NOT_MODIFIED else [(b"content-length", b"%d" % len(body))]

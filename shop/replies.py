@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import structlog
 from django.conf import settings
 
-from inventory.exceptions import FairdropError, Unavailable
+from inventory.exceptions import FairdropError, RateLimited, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,15 @@ _CROWD_RETRY = cycle(CROWD_RETRY_SECONDS)
 OVERLOADED = Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
 JSON_HEADERS: list[Header] = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 PROBLEM_HEADERS: list[Header] = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
+# What somebody reads for whom there is not even a page: it loads nothing else, and its address again, always by a GET.
+BUSY_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Busy / 繁忙</title>
+<p>The shop cannot answer in this instant: very many people ask, or very many calls came from your network. Your place
+in line, if you have one, is kept. This page loads again by itself. If you pressed a button, nothing presses it again:
+look at what the page says then, and press it once more if you still want to.
+<p lang="zh-Hans">商店暂时无法回应：来的人非常多，或来自您网络的请求非常多。如果您已有位置，会为您保留。
+本页会自行重新加载。您若按过按钮，它不会自动再按一次：请看重新加载后的页面，仍然需要时再按一次。
+""".encode()
 
 
 def security_headers() -> list[Header]:
@@ -155,13 +164,33 @@ def refuse(reply: Reply, error: Exception, headers: Headers = NO_HEADERS) -> Non
     reply.send(*problem_answer(error), own_id)
 
 
-def refuse_crowd(reply: Reply, error: FairdropError, *, refresh: bool = False) -> None:
-    """Refuse one of many callers who are refused in the same moment, and ask each to come back at another one.
-
-    refresh: a browser that shows the answer loads the page again then; it ignores Retry-After.
-    """
+def refuse_crowd(reply: Reply, error: FairdropError) -> None:
+    """Refuse one of many callers who are refused in the same moment, and ask each to come back at another one."""
     REFUSED[error.code] += 1
-    reply.send(*plain_problem(error.code, error.status, error.detail, next(_CROWD_RETRY), refresh))
+    reply.send(*plain_problem(error.code, error.status, error.detail, next(_CROWD_RETRY)))
+
+
+def refuse_reader(reply: Reply, error: FairdropError) -> None:
+    """Refuse somebody at a browser, as refuse_crowd does, with a page that loads its address again by itself."""
+    REFUSED[error.code] += 1
+    reply.send(busy_head(error.status, max(error.retry_after_seconds or 0, next(_CROWD_RETRY))), BUSY_PAGE)
+
+
+async def refusal(error: Exception, *, to_reader: bool) -> tuple[Head, bytes]:
+    """Return what a call is answered that ended with `error`. to_reader: a browser shows it as a page."""
+    reply = AwaitedReply()
+    if to_reader and isinstance(error, RateLimited | Unavailable):
+        refuse_reader(reply, error)
+    else:
+        refuse(reply, error)
+    return await reply.answer()
+
+
+@lru_cache(maxsize=256)
+def busy_head(status: int, seconds: int) -> Head:
+    """Return the head of BUSY_PAGE. A browser heeds Refresh, and ignores Retry-After."""
+    again = [(name, b"%d" % seconds) for name in (b"retry-after", b"refresh")]
+    return Head(status, [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store"), *again])
 
 
 def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
@@ -172,18 +201,15 @@ def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
 
 
 @lru_cache(maxsize=256)
-def plain_problem(
-    code: str, status: int, detail: str, retry_after_seconds: int | None = None, refresh: bool = False
-) -> tuple[Head, bytes]:
+def plain_problem(code: str, status: int, detail: str, retry_after_seconds: int | None = None) -> tuple[Head, bytes]:
     """Return a problem that is text alone: in a flood the same one goes out again and again."""
     body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
-    return problem_head(status, retry_after_seconds, refresh=refresh), body
+    return problem_head(status, retry_after_seconds), body
 
 
-def problem_head(status: int, retry_after_seconds: int | None, *, refresh: bool = False) -> Head:
-    """Return the head of a problem; with Retry-After when the caller shall wait so long, and Refresh if asked for."""
-    names = (b"retry-after", b"refresh") if refresh else (b"retry-after",)
-    retry = [] if retry_after_seconds is None else [(name, b"%d" % retry_after_seconds) for name in names]
+def problem_head(status: int, retry_after_seconds: int | None) -> Head:
+    """Return the head of a problem; with Retry-After when the caller shall wait so long."""
+    retry = [] if retry_after_seconds is None else [(b"retry-after", b"%d" % retry_after_seconds)]
     return Head(status, [*PROBLEM_HEADERS, *retry])
 
 

@@ -49,6 +49,7 @@ from shop.http import (
     origin_of_scope,
     read_body,
     send_answer,
+    shows_pages,
 )
 from shop.orders.requests import ASKS, counting_refusals
 from shop.replies import (
@@ -63,8 +64,9 @@ from shop.replies import (
     HotCall,
     LateAnswers,
     Reply,
+    refusal,
     refuse,
-    refuse_crowd,
+    refuse_reader,
     request_id_of,
     send_json,
 )
@@ -113,7 +115,7 @@ class Gate:
             if page is not None:
                 return send_page, page
             if self._behind.is_full and is_page(path) and not is_shared(path, headers):
-                return refuse_reader, None
+                return turn_away, None
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,9 +148,7 @@ class Gate:
                     scope = self._front.counted(scope)
                 await self._behind(scope, receive, send)
         except Exception as error:
-            reply = AwaitedReply()
-            refuse(reply, error)
-            await send_answer(send, *await reply.answer())
+            await send_answer(send, *await refusal(error, to_reader=shows_pages(scope)))
 
     async def _route_api(self, parts: list[str], scope: Scope, receive: Receive, send: Send) -> None:
         match parts:
@@ -326,9 +326,9 @@ def is_page(path: str) -> bool:
     return path == "/" or path.startswith(("/sales/", "/requests/"))
 
 
-def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
+def turn_away(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
     """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
-    refuse_crowd(reply, OVERLOADED, refresh=True)
+    refuse_reader(reply, OVERLOADED)
 
 
 def refuse_often(reply: Reply, wait_seconds: int, _headers: Headers, _body: bytes) -> None:

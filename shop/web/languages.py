@@ -15,7 +15,7 @@ from django.utils import translation
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation.trans_real import parse_accept_lang_header
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods
 
 # Each by its own name, so that who cannot read the page still finds theirs.
 LANGUAGES = {"en": "English", "zh-hans": "简体中文"}
@@ -56,9 +56,9 @@ def in_language_of(request: HttpRequest, view: Callable[[], HttpResponse]) -> Ht
 
 # Another site that makes somebody's page English does no harm, and the cached pages carry no token.
 @csrf_exempt
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: HttpRequest) -> HttpResponse:
-    """Remember a reader's choice and lead back to the page they were on.
+    """Remember a reader's choice and lead back to the page they were on. A GET, after a press was refused, only leads.
 
     The buttons of a sale's page send its form along, so that the quantity chosen there stays as it is; not where it has
     a field for a code: Enter in that would press the first button of the form, which is one of these.

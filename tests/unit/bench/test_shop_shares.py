@@ -12,7 +12,7 @@ from loadtest.bench.harness.report import Report, markdown
 from loadtest.bench.shop.overload import OverloadRun, Step
 from loadtest.bench.shop.spike import Spike
 from loadtest.bench.shop.tables import overload_shares, spike_shares
-from shop.gate.router import refuse_reader
+from shop.gate.router import turn_away
 from shop.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd
 
 
@@ -98,7 +98,7 @@ def test_those_who_are_refused_in_one_moment_come_back_at_different_moments() ->
     assert sorted(pauses) == sorted(CROWD_RETRY_SECONDS * 2)
     assert len(set(pauses)) == len(CROWD_RETRY_SECONDS) > 1
     assert {json.loads(body)["code"] for _, body in reply.answers} == {"unavailable"}
-    refuse_reader(reply, None, {}, b"")
+    turn_away(reply, None, {}, b"")
     of_page, of_call = (dict(head.headers) for head, _ in (reply.answers[-1], reply.answers[0]))
     assert of_page[b"refresh"] == of_page[b"retry-after"]
     assert b"refresh" not in of_call

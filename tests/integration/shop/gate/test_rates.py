@@ -4,6 +4,7 @@ elsewhere goes on. Nothing is exempt, this machine neither. Uses a real web proc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,34 @@ def test_presses_of_the_page_are_counted_with_those_of_the_api(
         body, path = "quantity=1&idempotency_key=first-press", f"/sales/{card.slug}/"
         assert_told_to_wait(web.call("POST", path, body=body, headers={**form, **HERE}))
         assert web.call("POST", path, body=body, headers={**form, **THERE}).status == 303
+
+
+def test_who_presses_without_script_reads_that_it_was_too_often_and_nothing_presses_again(
+    process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
+) -> None:
+    """The page leads to its address by a GET, which presses nothing. The control: a script is told in JSON."""
+    with web_with(process_environment, tmp_path, new_sku, RATE_OF_ASKS=RATE) as (web, card):
+        for _ in range(AT_ONCE):
+            assert press(web, card, web.new_buyer(), where=HERE).status == 202
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin", **HERE}
+        body, path = "quantity=1&idempotency_key=first-press", f"/sales/{card.slug}/"
+        assert_told_to_wait(web.call("POST", path, body=body, headers={**form, "Accept": "application/json"}))
+        told = web.call("POST", path, body=body, headers={**form, "Accept": "text/html,*/*;q=0.8"})
+        assert (told.status, told.headers["content-type"]) == (429, "text/html; charset=utf-8")
+        assert "press it once more" in told.body.decode()
+        assert re.fullmatch("[0-9]+", told.headers["refresh"])  # no form, no script: a number of seconds alone
+        assert int(told.headers["refresh"]) >= 1
+        assert web.call("GET", path, headers=HERE).status == 200
+        figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+        assert figures is not None
+        assert figures.admitted == AT_ONCE
+
+
+@pytest.mark.parametrize(("query", "leads_to"), [("", "/"), ("?next=/tickets/", "/tickets/"), ("?next=//x.test/", "/")])
+def test_where_a_language_was_chosen_a_get_only_leads_back(web: Caller, query: str, leads_to: str) -> None:
+    answer = web.call("GET", f"/language/{query}&language=en" if query else "/language/?language=en")
+    assert (answer.status, answer.headers["location"]) == (303, leads_to)
+    assert "set-cookie" not in answer.headers
 
 
 def test_streams_that_are_opened_are_counted(
