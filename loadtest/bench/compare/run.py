@@ -129,6 +129,7 @@ def sell_out(seller: Seller, *, plan: Plan, place: Workspace) -> tuple[SellingOu
     """Sell a few units to many who come at once."""
     sale = f"{seller.name}-sold-out"
     seller.prepare(sale, units=plan.sold_out_units)
+    CORE_SPEED.await_quiet()
     with running(seller, sale, place=place) as started:
         payloads = _payloads(seller, sale, started, count=plan.sold_out_buyers, plan=plan)
         crowd = CompareCrowd(payloads, port=started.port, connections=plan.connections, follow=2)

@@ -26,14 +26,15 @@ FIRST_CALL = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 class Answers:
     """A line for each answer: its intended moment and when it came (s since the beginning), and its status.
 
-    shed: sent again later, so they have no line; given_up: never sent; silent: sent and not answered by the end.
+    shed: sent again later, so they have no line; given_up: the moments of those never sent; silent: sent and
+    not answered by the end.
     """
 
     intended: array[float] = field(default_factory=lambda: array("d"), repr=False)
     came: array[float] = field(default_factory=lambda: array("d"), repr=False)
     status: array[int] = field(default_factory=lambda: array("H"), repr=False)
     shed: int = 0
-    given_up: int = 0
+    given_up: array[float] = field(default_factory=lambda: array("d"), repr=False)
     silent: int = 0
 
     def waits_ms(self, status: int, *, begin: float = 0.0, end: float = NEVER) -> list[float]:
@@ -125,7 +126,7 @@ class ArrivalRun(LoadLoop):
                 _, request, intended = self._again.popleft()
             else:
                 while due < now - self._patience:
-                    self._answers.given_up += 1
+                    self._answers.given_up.append(due)
                     due = next(moments, NEVER)
                 if due > now:
                     break

@@ -82,9 +82,9 @@ class Step:
 class OverloadRun:
     """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
 
-    begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
-    for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the whole run;
-    stolen: share of the machine's time that its host gave to others, over the whole run.
+    begin, end: of the overload, in those seconds; sent: share of what was offered then that could be sent; cpu_us: of
+    each part for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the
+    whole run; stolen: share of the machine's time that its host gave to others, over the whole run.
     """
 
     steps: Sequence[Step]
@@ -233,7 +233,7 @@ def _go_beyond(
         p99_ms=p99_ms,
         offered=storm,
         goodput=decided_between([fixture.sale_id], begin=begins_at + begin, seconds=seconds)[0] / seconds,
-        sent=1 - answers.given_up / int(storm * seconds),
+        sent=1 - sum(begin <= moment < end for moment in answers.given_up) / int(storm * seconds),
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
         cpu_us=drive.cpu_us,
