@@ -16,6 +16,7 @@ import altcha
 from django.conf import settings
 
 from loadtest.bench.bots.crowd import Plan, Press, Robber
+from loadtest.bench.load.loop import LoadFailed
 from shop.access import challenges, codes
 from shop.access.passes import make_pass
 from shop.sales.catalogue import SaleCard, find_sale
@@ -47,14 +48,14 @@ class PassCosts:
 
 
 def costs_of_passes(slug: str) -> PassCosts:
-    """Return what passes of this sale cost here. Raises PassRequired when one is not taken."""
+    """Return what passes of this sale cost here. Raises PassRequired when one is not taken, LoadFailed."""
     card, buyer, found = find_sale(slug), "solver", []
     for _ in range(SOLVED):
         challenge = altcha.Challenge.from_dict(challenges.make_challenge(card, buyer=buyer))
         began = time.process_time()
         solution = altcha.solve_challenge(challenge)
         if solution is None:
-            raise ValueError("the challenge has no solution")
+            raise LoadFailed("the challenge has no solution")
         found.append((time.process_time() - began) / solution.counter * TRIES)
         payload = altcha.Payload(challenge, solution).to_base64()
     # What was checked already costs as much again: only the admission script knows that a pass was spent.

@@ -100,12 +100,12 @@ def fill_line(client: Client, fixture: Fixture, *, count: int) -> None:
 
 
 def admit(client: Client, fixture: Fixture, asks: Sequence[Ask]) -> None:
-    """Let `asks` into the line of a sale. Raises RuntimeError when one is not let in."""
+    """Let `asks` into the line of a sale. Raises LoadFailed when one is not let in."""
     line = SaleLine(fixture.sale_id, fixture.sku, fixture.network_limit)
     for start in range(0, len(asks), admission.MAX_PER_CALL):
         answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
         if any(answer.code != Code.ADMITTED for answer in answers):
-            raise RuntimeError("a request was not admitted: nothing can be measured")
+            raise LoadFailed("a request was not admitted: nothing can be measured")
 
 
 def fresh_ask(fixture: Fixture) -> Ask:

@@ -16,6 +16,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import in_turns, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import children_of
+from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.stores import Servers
 from workers.settler import Settler
 
@@ -108,7 +109,7 @@ class Brake:
 
 
 def measure_costs(scale: Scale, *, servers: Servers) -> Costs:
-    """Measure both curves. Raises RuntimeError when a line never empties."""
+    """Measure both curves. Raises LoadFailed when a line never empties."""
     client, costs = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), Costs()
     found: dict[int, list[Cost]] = {count: [] for count in scale.skus}
     long_line = make_fixture("bench-long-line")
@@ -183,7 +184,7 @@ def _behind(
             admit(client, fixture, asks[start : start + TURN_REQUESTS])
             _shrink(client, fixture, settler, brake, to=length)
     if (left := _waiting(client, fixture)) != length:
-        raise RuntimeError(f"{left:,} wait instead of {length:,}: the line did not keep its length")
+        raise LoadFailed(f"{left:,} wait instead of {length:,}: the line did not keep its length")
     return meter.cost(len(asks), bytes_each=bytes_each)
 
 
@@ -193,7 +194,7 @@ def _waiting(client: Client, fixture: Fixture) -> int:
 
 
 def _shrink(client: Client, fixture: Fixture, settler: Settler, brake: Brake, *, to: int) -> None:
-    """Settle from the front until `to` wait, or up to a batch less. Raises RuntimeError when that takes too long."""
+    """Settle from the front until `to` wait, or up to a batch less. Raises LoadFailed when that takes too long."""
     brake.stops_at = to
     try:
         settle_down(settler, client, [fixture], to=to)
@@ -206,18 +207,18 @@ def _wait_for_rewrite(client: Client) -> None:
     deadline = time.monotonic() + MAX_SECONDS
     while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"Redis still rewrites its file after {MAX_SECONDS:g} s")
+            raise LoadFailed(f"Redis still rewrites its file after {MAX_SECONDS:g} s")
         time.sleep(0.05)
 
 
 def settle_down(settler: Settler, client: Client, shelf: Sequence[Fixture], *, to: int = 0) -> None:
-    """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
+    """Settle until no line of `shelf` is longer than `to`. Raises LoadFailed when that takes too long."""
     deadline = time.monotonic() + MAX_SECONDS
     lines = [("ZCARD", keys.line(each.sku)) for each in shelf]
     while max(run_commands(client, lines)) > to:
         settler.work_once()
         if time.monotonic() > deadline:
-            raise RuntimeError(f"requests still wait after {MAX_SECONDS:g} s")
+            raise LoadFailed(f"requests still wait after {MAX_SECONDS:g} s")
 
 
 def _bytes_in_line(client: Client, fixture: Fixture) -> int:
