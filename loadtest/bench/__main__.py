@@ -61,7 +61,11 @@ def _run(name: str, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         # A Ctrl-C has reached it as well; a SIGTERM has not.
         child.send_signal(signal.SIGINT)
-        child.wait(END_SECONDS)
+        try:
+            child.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
         raise
     say(f"━━ {name}: {'✓' if code == 0 else f'✗ exit code {code}'}   ({time.monotonic() - began:.0f} s)")
     if code == INTERRUPTED_CODE:

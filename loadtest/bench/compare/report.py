@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import Comparison, Figure, number, ratio
+from loadtest.bench.harness.report import NOTHING, Comparison, Figure, number, ratio
 from loadtest.rivals.strategies import RIVALS
 
-NONE = "–"
 OURS, OUR_TITLE = "fairdrop", "Fairdrop"
 # Settled orders a second, Fairdrop's alongside those of the fastest rival that keeps its promise.
 MIN_RATIO = 8.0
@@ -184,7 +183,7 @@ def _own_words(module: str) -> tuple[str, str]:
 
 
 def _cells(waits: Waits) -> tuple[str, ...]:
-    return tuple(NONE if value != value else number(value) for value in (waits.p50, waits.p99, waits.worst))
+    return tuple(NOTHING if value != value else number(value) for value in (waits.p50, waits.p99, waits.worst))
 
 
 def samples_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -198,14 +197,14 @@ def samples_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return nested values under one name each; a number that is none as a dash."""
+    """Return nested values under one name each."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         label = f"{before} {name}".strip().replace("_", " ")
         if isinstance(value, dict):
             flat |= _flat(value, label)
         else:
-            flat[label] = NONE if value != value else value
+            flat[label] = value
     return flat
 
 

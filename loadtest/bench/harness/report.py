@@ -13,6 +13,8 @@ from typing import Any
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
 LIMIT = "÷ limit"
 RIGHT = (1, 3, 4)
+# What a table shows where nothing was measured.
+NOTHING = "–"
 # Of a pace that is meant; below it the waits, or the lag, are those of fewer asks.
 KEPT = 0.95
 
@@ -205,7 +207,9 @@ def _samples(samples: Sequence[Mapping[str, Any]]) -> list[str]:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " · ".join(map(_cell, value))
-    return number(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return NOTHING if math.isnan(value) else number(value)
+    return str(value)
 
 
 def as_json(report: Report) -> str:
@@ -213,12 +217,21 @@ def as_json(report: Report) -> str:
     whole = asdict(report)
     whole["ok"] = report.ok
     whole["figures"] = [_figure(figure) for figure in report.figures]
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_finite(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
     exact = {
-        name: round(value, 4) if value is not None and math.isfinite(value) else None  # JSON has no "not a number"
+        name: value if value is None else round(value, 4)
         for name, value in {"value": figure.value, "limit": figure.limit, "of_limit": figure.of_limit}.items()
     }
     return {**asdict(figure), **exact, "ok": figure.ok}
+
+
+def _finite(value: Any) -> Any:
+    """Return a nested value with None for each number that is none: JSON has no word for it."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

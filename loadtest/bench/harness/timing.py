@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -36,7 +37,10 @@ def wait_for(
 
 @contextmanager
 def again_and_again(act: Callable[[], object], *, every_seconds: float) -> Iterator[None]:
-    """Do something for the length of a `with` block, in a thread with its own connection to the database."""
+    """Do something for the length of a `with` block, in a thread with its own connection to the database.
+
+    Raises what it raised, at the end of the block: from then on it was not done any more.
+    """
     over = threading.Event()
 
     def work() -> None:
@@ -46,10 +50,10 @@ def again_and_again(act: Callable[[], object], *, every_seconds: float) -> Itera
         finally:
             connection.close()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        working = pool.submit(work)
+        try:
+            yield
+        finally:
+            over.set()
+        working.result()

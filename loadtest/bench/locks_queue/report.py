@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import Comparison, Figure, number, ratio
+from loadtest.bench.harness.report import NOTHING, Comparison, Figure, number, ratio
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY, UNFAIR
 from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, LOCK_FACTS, LOCKS, QUEUE_FACTS, QUEUES
 from loadtest.bench.locks_queue.queue_sides import OURS, OURS_APART, RIVALS
@@ -22,7 +22,6 @@ LOCK_HEAD = (
 )  # fmt: skip
 CROWD_HEAD = ("lock", "acquisitions/s", "mean wait ms", "worst wait ms", "fewest", "most", "worst ÷ mean", "uneven %")
 QUEUE_HEAD = ("queue", "enqueued/s", "taken and settled/s", "enqueues", "works", "a task whose worker died")
-NOTHING = "–"
 
 
 @dataclass(frozen=True, kw_only=True)

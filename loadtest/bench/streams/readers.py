@@ -10,7 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Event
 
 from loadtest.bench.load.loop import HOST, LoadFailed
@@ -36,7 +36,7 @@ class Counts:
 def reading(port: int, streams: Sequence[tuple[str, str]]) -> Iterator[Counts]:
     """Follow `streams`, each a path and a buyer token, for the length of a `with` block; all of them are open in it.
 
-    Raises LoadFailed when they do not open.
+    Raises LoadFailed when they do not open, or when the process that reads them has ended at the end.
     """
     counts, ends = Counts(), multiprocessing.Event()
     process = multiprocessing.Process(target=_read, args=(port, list(streams), counts, ends), daemon=True)
@@ -48,6 +48,8 @@ def reading(port: int, streams: Sequence[tuple[str, str]]) -> Iterator[Counts]:
                 raise LoadFailed(f"only {counts.opened.value} of {len(streams)} streams opened")
             time.sleep(0.05)
         yield counts
+        if not process.is_alive():
+            raise LoadFailed("the readers of the streams have ended")
     finally:
         ends.set()
         process.join(10)
@@ -69,8 +71,7 @@ def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: E
             poll.register(opened, select.EPOLLIN)
         while not ends.is_set():
             for handle, _ in poll.poll(0.2):
-                data = sockets[handle].recv(65_536)
-                if not data:
+                if not (data := _received(sockets[handle])):
                     poll.unregister(handle)
                     counts.closed.value += 1
                     continue
@@ -81,3 +82,10 @@ def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: E
                     counts.opened.value += 1
         for each in sockets.values():
             each.close()
+
+
+def _received(stream: socket.socket) -> bytes:
+    """Return what has come; nothing when the stream has ended, however it did."""
+    with suppress(OSError):
+        return stream.recv(65_536)
+    return b""

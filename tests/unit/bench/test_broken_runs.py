@@ -1,0 +1,126 @@
+"""What breaks while a benchmark runs fails it, and what could not be measured is no reason to write no files.
+Opens ports of this process only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench import __main__ as command
+from loadtest.bench.harness.report import Figure, Report, as_json, markdown
+from loadtest.bench.harness.timing import again_and_again
+from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.streams import readers
+
+NAN = float("nan")
+NEWS = b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n"
+
+
+def test_what_is_not_a_number_is_null_in_json_and_a_dash_on_the_page_wherever_it_stands() -> None:
+    report = Report(
+        title="", command="", date="", revision="", quick=True, figures=[Figure("a", value=NAN)], facts={}, method=[],
+        samples=[{"side": "old", "p50": NAN, "rounds": [1.5, float("inf"), NAN]}],
+    )  # fmt: skip
+    whole = json.loads(as_json(report))
+    assert whole["figures"][0]["value"] is None
+    assert whole["samples"] == [{"side": "old", "p50": None, "rounds": [1.5, None, None]}]
+    assert "| old | – | 1.50 · inf · – |" in markdown(report)
+
+
+def test_what_fails_again_and_again_fails_the_block_at_its_end() -> None:
+    def fail() -> None:
+        raise LoadFailed("no more news")
+
+    began = time.monotonic()
+    with pytest.raises(LoadFailed, match="no more news"), again_and_again(fail, every_seconds=0.001):
+        time.sleep(0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_what_fails_in_the_block_itself_is_what_is_told() -> None:
+    def fail() -> None:
+        raise LoadFailed("no more news")
+
+    with pytest.raises(ValueError, match="block"), again_and_again(fail, every_seconds=0.001):
+        raise ValueError("block")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server((HOST, 0)) as found:
+        yield found
+
+
+def follow(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[tuple[str, str]]]:
+    """Return the arguments of a reader of two streams, which are answered once each."""
+    monkeypatch.setattr(readers, "NICENESS", 0)
+    return listener.getsockname()[1], [("/one", "token"), ("/two", "token")]
+
+
+def test_a_stream_that_is_reset_counts_as_closed_and_the_others_go_on(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, streams = follow(listener, monkeypatch)
+    served: list[socket.socket] = []
+
+    def answer() -> None:
+        for _ in streams:
+            served.append(listener.accept()[0])
+            served[-1].recv(4_096)
+            served[-1].sendall(NEWS)
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    with readers.reading(port, streams) as counts:
+        answering.join()
+        served[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close() is a reset
+        served[0].close()
+        deadline = time.monotonic() + 10
+        while not counts.closed.value and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert counts.closed.value == 1
+        known = counts.messages.value
+        served[1].sendall(NEWS)
+        while counts.messages.value == known and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert counts.messages.value == known + 1
+    served[1].close()
+
+
+class SlowChild:
+    """A benchmark that is interrupted, and then does not end."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.done: list[object] = []
+
+    def wait(self, seconds: float | None = None) -> int:
+        self.done.append(seconds)
+        if len(self.done) == 1:
+            raise KeyboardInterrupt
+        if seconds is not None:
+            raise subprocess.TimeoutExpired("it", seconds)
+        return -signal.SIGKILL
+
+    def send_signal(self, number: int) -> None:
+        self.done.append(number)
+
+    def kill(self) -> None:
+        self.done.append("killed")
+
+
+def test_a_benchmark_that_does_not_end_when_it_is_interrupted_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = SlowChild()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: child)
+    with pytest.raises(KeyboardInterrupt):
+        command._run("gate", argparse.Namespace(quick=True, out=Path("none")))
+    assert child.done == [None, signal.SIGINT, command.END_SECONDS, "killed", None]
