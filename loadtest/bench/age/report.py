@@ -11,8 +11,8 @@ from loadtest.bench.harness.machine import WEB
 from loadtest.bench.harness.report import KEPT, Figure, ratio
 
 if TYPE_CHECKING:
-    from loadtest.bench.age.ends import Ends
     from loadtest.bench.age.plan import Plan
+    from loadtest.bench.age.processes import Ends
 
 YOUNG, OLD = "no past", "old"
 PROCESSES = (WEB, "settler", "expirer", "reconciler", "payments")

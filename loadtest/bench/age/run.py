@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from loadtest.bench.age import metrics_pages, past, shops
-from loadtest.bench.age.ends import Ends, measure_ends
+from loadtest.bench.age import past, shops
 from loadtest.bench.age.plan import FULL, METHOD, QUICK, Plan
-from loadtest.bench.age.processes import WORKERS, AgeShop, core_shares, shop_of
+from loadtest.bench.age.processes import WORKERS, AgeShop, Ends, core_shares, measure_ends, shop_of
 from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
 from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
@@ -58,7 +57,7 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
         time.sleep(plan.rest_seconds)
         pairs, idle = measure_pairs(young, old, plan=plan)
         tickets_ms = my_tickets_ms(old)
-        metrics_ms = young.hand.ask(metrics_pages.metrics_ms, sales=plan.metrics_sales)
+        metrics_ms = young.hand.ask(shops.metrics_ms, sales=plan.metrics_sales)
         from_memory = {shop.name: share_from_memory(shop, plan=plan) for shop in (young, old)}
     spread = young.hand.ask(
         shops.settle_spread, asks=plan.spread_asks, skus=plan.spread_skus, rounds=plan.spread_rounds

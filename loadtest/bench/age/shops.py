@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,8 +17,10 @@ from django.utils import timezone
 
 from inventory.exceptions import RedisUnavailable
 from inventory.line import reading
+from inventory.line.snapshot import look_at
 from inventory.postgres import LastingConnection
 from inventory.redis import Client, connect, keys, run_commands
+from inventory.telemetry import page
 from loadtest.bench.age import past
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness.benchmark import in_turns
@@ -28,15 +31,19 @@ from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
 from loadtest.bench.shop.costs import bytes_of, settle_down
 from shop import buyers
+from shop.gate import metrics
+from shop.gate.sales.state import SaleEntry
+from shop.models import Sale
 from shop.orders import holds
 from shop.payments import recovery
-from shop.sales import priming
+from shop.sales import catalogue, priming
 from shop.staff import retiring, sale_control
 from shop.web.my_tickets import ORDERS_PER_PAGE
 from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.process_loop import Stopped
 from workers.reconciler.books import skus_on_sale
+from workers.reconciler.gauges import Gauges
 from workers.reconciler.loop import Reconciler
 from workers.reconciler.pace import Step
 from workers.reconciler.retention import Retention
@@ -269,3 +276,42 @@ def lateness(*, sale_id: int) -> tuple[int, int, float, float, float]:
     """Return how many holds there were, how many have ended, and how late: p50, p99 and the last, in seconds."""
     orders, ended, p50, p99, latest = one_row(LATE, sale_id)
     return orders, ended, p50, p99, latest
+
+
+def metrics_ms(*, sales: int) -> dict[str, list[float]]:
+    """Return the CPU time of a page of metrics with so many live sales, in ms, time after time: by kind of process.
+
+    Never changes a sale: the many are copies in memory of one that is in the stores.
+    """
+    shown: dict[str, page.Collector] = {
+        metrics.PROCESS: metrics.SaleCollector(_entries(sales)),
+        "reconciler": _gauges(sales),
+    }
+    return {kind: [_page_cpu_ms(kind, collector) for _ in range(LOOKS)] for kind, collector in shown.items()}
+
+
+def _entries(sales: int) -> list[SaleEntry]:
+    card = catalogue.find_sale(LIVE)
+    figures = reading.LineFigures(
+        available=card.available, held=card.held, sold=card.sold, queued=0, version=card.version
+    )
+    entries = [SaleEntry(replace(card, slug=f"{LIVE}-{number}", sku=f"{LIVE}-{number}")) for number in range(sales)]
+    for entry in entries:
+        entry.see(figures, moment=time.monotonic())
+    return entries
+
+
+def _gauges(sales: int) -> Gauges:
+    gauges, look = Gauges(), look_at(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), [LIVE])[LIVE]
+    live = Sale.objects.select_related("stock").get(slug=LIVE)
+    shown = [deepcopy(live) for _ in range(sales)]
+    for number, sale in enumerate(shown):
+        sale.stock.sku = f"{LIVE}-{number}"
+    gauges.note(shown, {sale.stock.sku: look for sale in shown})
+    return gauges
+
+
+def _page_cpu_ms(kind: str, collector: page.Collector) -> float:
+    began = time.thread_time()
+    page.render(kind, collector)
+    return (time.thread_time() - began) * 1000

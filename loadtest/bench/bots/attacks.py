@@ -11,8 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from loadtest.bench.bots.crowd import ROBBER_ADDRESS
-from loadtest.bench.bots.openings import CODE, EMAIL, PASS
+from loadtest.bench.bots.crowd import CODE, EMAIL, PASS, ROBBER_ADDRESS
 from loadtest.bench.harness.servers import kept_connection, post_json
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address

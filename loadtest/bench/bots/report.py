@@ -8,19 +8,28 @@ from statistics import mean, median
 
 from loadtest.bench.bots.attacks import PRESSES, PlayedAttack
 from loadtest.bench.bots.crowd import (
+    ALL,
+    CHECKED,
+    CODES,
+    DEFAULTS,
     GUESSING,
     HOLDING,
     LAST_SECONDS,
+    MADE,
     MANY_NETWORKS,
     NOBODY,
+    NONE,
     ONE_ADDRESS,
     ONE_NETWORK,
+    OPENINGS,
+    PASSES,
     REACTION_MEDIAN_SECONDS,
     REACTION_SIGMA,
+    WORKING_SECONDS,
+    Defence,
+    PassCosts,
     Plan,
 )
-from loadtest.bench.bots.openings import ALL, CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
-from loadtest.bench.bots.proofs import CHECKED, MADE, WORKING_SECONDS, PassCosts
 from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import Comparison, Figure
 

@@ -15,9 +15,23 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, mutant_of, play
-from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, Robber, people_of, presses_of, robbers_of
-from loadtest.bench.bots.openings import OPENINGS, PASS, Defence
-from loadtest.bench.bots.proofs import Armed, costs_of_passes, with_codes, with_passes
+from loadtest.bench.bots.crowd import (
+    FULL,
+    OPENINGS,
+    PASS,
+    QUICK,
+    Armed,
+    Defence,
+    Plan,
+    Press,
+    Robber,
+    costs_of_passes,
+    people_of,
+    presses_of,
+    robbers_of,
+    with_codes,
+    with_passes,
+)
 from loadtest.bench.bots.report import (
     METHOD,
     BotRound,

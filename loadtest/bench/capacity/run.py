@@ -4,9 +4,21 @@ Needs Django to be set up.
 
 from __future__ import annotations
 
-from loadtest.bench.capacity.opening import BUYERS, opening_figures, predicted_decisions, scaled_moments
-from loadtest.bench.capacity.plan import DEPLOYMENTS, FULL, METHOD, QUICK, Plan
-from loadtest.bench.capacity.report import Round, figures_of, predict, samples_of
+from loadtest.bench.capacity.report import (
+    BUYERS,
+    DEPLOYMENTS,
+    FULL,
+    METHOD,
+    QUICK,
+    Plan,
+    Round,
+    figures_of,
+    opening_figures,
+    predict,
+    predicted_decisions,
+    samples_of,
+    scaled_moments,
+)
 from loadtest.bench.capacity.shops import replay_opening, run_deployment
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.report import Figure

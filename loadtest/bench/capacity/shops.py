@@ -19,8 +19,7 @@ from django.db.models.functions import Now
 from django.test.utils import override_settings
 
 from inventory.redis import connect, run_commands
-from loadtest.bench.capacity.plan import Deployment, Plan
-from loadtest.bench.capacity.report import Round
+from loadtest.bench.capacity.report import Deployment, Plan, Round
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import MAX_PER_SECOND, Backlog, wait_until_decided
 from loadtest.bench.harness import machine

@@ -12,9 +12,15 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.report import number
 from loadtest.bench.load.subprocesses import Hand, hands_of
 from loadtest.bench.locks_queue.lock_sides import RAW, load_lock
-from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, FULL, LOCKS, METHOD, QUEUES, QUICK, Plan
 from loadtest.bench.locks_queue.queue_sides import OURS_APART, load_queue
 from loadtest.bench.locks_queue.report import (
+    CROWDED_LOCKS,
+    FULL,
+    LOCKS,
+    METHOD,
+    QUEUES,
+    QUICK,
+    Plan,
     Results,
     comparisons_of,
     figures_of,

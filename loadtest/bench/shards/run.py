@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from urllib.parse import urlsplit
 
 from inventory.redis import connect, keys, node_of
-from loadtest.bench.capacity.plan import Plan
+from loadtest.bench.capacity.report import Deployment, Plan
 from loadtest.bench.capacity.shops import (
     CLIENT_TIMEOUT_SECONDS,
     READY_SECONDS,
@@ -31,13 +32,88 @@ from loadtest.bench.gate.end_to_end import MAX_PER_SECOND
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import Stolen
+from loadtest.bench.harness.report import Figure, ratio
 from loadtest.bench.harness.servers import probe
 from loadtest.bench.harness.timing import again_and_again, wait_for
 from loadtest.bench.load.loader import UNAVAILABLE
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, METHOD, QUICK, SHOP
-from loadtest.bench.shards.report import AWAY, WHOLE, Window, figures_of, samples_of
 from workers.embedded.child_process import ChildProcess
+
+SHOP = Deployment(masters=3)
+# As many pairs forwards as backwards: the shop grows slower with each order, and that must fall on both sides alike.
+FULL = Plan(rounds=6, seconds=20.0)
+QUICK = Plan(rounds=2, seconds=5.0, warm_up_seconds=1.0)
+# At the SKUs of the shard that goes away, in both kinds of window alike.
+KNOCKS_PER_SECOND = 10
+METHOD = (
+    "One shop: a Cluster of three Valkeys without replicas, with every write on disk before its answer; PostgreSQL; "
+    "one web process and one settler. {skus} SKUs lie on the three shards. The one that goes away is the one that also "
+    "has the list of all SKUs.",
+    "{rounds} pairs of windows of {seconds:g} s, in turns, every second pair backwards: in one all shards answer, in "
+    "the other one that shard is frozen (SIGSTOP) as the window begins, and goes on after it. So the time until the "
+    "processes know that it is away is a part of the window. Until the next window its SKUs must be entered again, "
+    "and everything must be decided.",
+    "{connections} connections ask for units of the SKUs on the other two shards, one request in flight on each, every "
+    "request by a buyer never seen before; any answer but 202 and 503 fails the run. Admissions are answers with 202; "
+    "decisions are orders decided in PostgreSQL within the window.",
+    "In both windows somebody also asks for a SKU of the shard that goes away, "
+    f"{KNOCKS_PER_SECOND} times a second at most. While "
+    "it is frozen every answer to that must be 503, else it was not away, and the run fails.",
+    "Of each pair the ratio is taken; the figure is the median of the ratios. Afterwards the audit of every sale must "
+    "find nothing.",
+)
+
+
+WHOLE, AWAY = "all shards up", "one shard frozen"
+# What the shop promises to the SKUs of all other shards.
+MIN_KEPT = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What the SKUs of the healthy shards had in one window. unavailable: the share of their asks answered 503.
+
+    stolen: the share of the machine's time that its host gave to others meanwhile.
+    """
+
+    side: str
+    admitted_per_second: float
+    decided_per_second: float
+    unavailable: float
+    stolen: float
+
+
+def figures_of(windows: Sequence[Window]) -> list[Figure]:
+    """Return the pace with all shards and without one, and what was kept of it: of each pair, and of these the median.
+
+    windows: as they were measured, each kind as often as the other.
+    """
+    whole, away = ([each for each in windows if each.side == side] for side in (WHOLE, AWAY))
+    figures = []
+    for what, name in (("admissions", "admitted_per_second"), ("decisions", "decided_per_second")):
+        before, meanwhile = ([getattr(each, name) for each in side] for side in (whole, away))
+        kept = median(map(ratio, meanwhile, before))
+        figures += [
+            Figure(f"{what} at healthy shards, {WHOLE}", value=median(before), unit="per second"),
+            Figure(f"{what} at healthy shards, {AWAY}", value=median(meanwhile), unit="per second"),
+            Figure(f"{what} at healthy shards: {AWAY} ÷ {WHOLE}, median of pairs", value=kept, at_least=MIN_KEPT),
+        ]
+    refused = max(each.unavailable for each in away)
+    return [*figures, Figure(f"asks at healthy shards answered 503, {AWAY}, most", value=100 * refused, unit="%")]
+
+
+def samples_of(windows: Sequence[Window]) -> list[dict[str, object]]:
+    """Return every window as a row."""
+    return [
+        {
+            "window": each.side,
+            "admissions per second": each.admitted_per_second,
+            "decisions per second": each.decided_per_second,
+            "answered 503": each.unavailable,
+            "stolen": each.stolen,
+        }
+        for each in windows
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,7 @@ from loadtest.bench.harness.servers import GATE, NOOP, RunningShop, running_shop
 from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.shop.costs import measure_costs
 from loadtest.bench.shop.overload import measure_overload
-from loadtest.bench.shop.plan import FULL, METHOD, QUICK, Plan
-from loadtest.bench.shop.report import Limits, Results, figures_of
+from loadtest.bench.shop.report import FULL, METHOD, QUICK, Limits, Plan, Results, figures_of
 from loadtest.bench.shop.spike import ADMITTED, REFUSED, Opening, Spike, measure_spike
 from loadtest.bench.shop.tables import comparisons_of, picture_of
 

@@ -20,8 +20,7 @@ from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.load.loader import Load, Loader, LoadWindow, ask_evenly, asks_needed
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address, fresh_payloads, get
-from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
-from loadtest.bench.streams.mails import mailing
+from loadtest.bench.streams.company import cleaning, mailing, write_past_buyers
 from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, reading
 from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of

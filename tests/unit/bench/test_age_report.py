@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.age.ends import Ends
 from loadtest.bench.age.plan import FULL
+from loadtest.bench.age.processes import Ends
 from loadtest.bench.age.report import LOOK_NAMES, OLD, PROCESSES, YOUNG, AgeRound, Large, Results, figures_of
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)

@@ -7,20 +7,27 @@ from dataclasses import replace
 import pytest
 
 from loadtest.bench.bots.crowd import (
+    CODES,
+    DEFAULTS,
     GUESSING,
     HOLDING,
     MANY_NETWORKS,
     NOBODY,
+    NONE,
     ONE_ADDRESS,
     ONE_NETWORK,
+    OPENINGS,
+    PASSES,
     ROBBER_NAMES,
     SOLVER,
     SOLVER_ON_TWO,
+    WORKING_SECONDS,
+    Defence,
+    PassCosts,
     Plan,
+    passes_of,
     robbers_of,
 )
-from loadtest.bench.bots.openings import CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
-from loadtest.bench.bots.proofs import WORKING_SECONDS, PassCosts, passes_of
 from loadtest.bench.bots.report import (
     METHOD,
     BotRound,

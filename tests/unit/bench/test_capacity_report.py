@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.capacity.opening import BUYERS, opening_figures, predicted_decisions, scaled_moments
-from loadtest.bench.capacity.plan import DEPLOYMENTS, Deployment
-from loadtest.bench.capacity.report import Round, figures_of, predict
+from loadtest.bench.capacity.report import (
+    BUYERS,
+    DEPLOYMENTS,
+    Deployment,
+    Round,
+    figures_of,
+    opening_figures,
+    predict,
+    predicted_decisions,
+    scaled_moments,
+)
 from loadtest.bench.harness.machine import GENERATOR, POSTGRES, REDIS, SETTLER, WEB
 from shop.capacity.costs import Costs, kept_costs
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.desk.report import Results, figures_of
+from loadtest.bench.desk.run import Results, figures_of
 
 GOOD = Results(
     pages={"orders": [90.0, 100.0, 900.0]},

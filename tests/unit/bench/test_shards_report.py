@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.shards.report import AWAY, WHOLE, Window, figures_of, samples_of
+from loadtest.bench.shards.run import AWAY, WHOLE, Window, figures_of, samples_of
 
 BEFORE = Window(side=WHOLE, admitted_per_second=1000, decided_per_second=1000, unavailable=0.0, stolen=0.0)
 MEANWHILE = replace(BEFORE, side=AWAY, admitted_per_second=910, decided_per_second=905)

@@ -1,5 +1,8 @@
-"""Lets a reconciler delete much that was kept long enough while purchases are measured: old mails, acts of staff, and
-the buyers of past sales. Never deletes by itself: the process that does it in a shop is the one that runs.
+"""Runs what purchases are measured alongside: a mailer with a long queue, and a reconciler that deletes much that was
+kept long enough: old mails, acts of staff, and the buyers of past sales. Never sends or deletes by itself: the process
+that does it in a shop is the one that runs.
+
+In a shop without a mail server a mail ends in the mailbox page, so that nothing slows the mailer but the queue itself.
 """
 
 from __future__ import annotations
@@ -8,16 +11,58 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from django.db import connection
 from django.utils import timezone
-from post_office.models import Email
+from post_office.models import PRIORITY, STATUS, Email
 
 from loadtest.bench.age.past import write_past
 from loadtest.bench.harness.servers import Workspace
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.bench.streams.mails import START_SECONDS, fill_queue
 from shop.models import Order, Sale, StaffAct
 from shop.orders.personal_data import FORGOTTEN
+
+START_SECONDS = 40.0
+SENDER, TEXT = "shop@localhost", "It is yours. Pay before the hold ends.\n" * 20
+
+
+@contextmanager
+def mailing(place: Workspace, *, queued: int) -> Iterator[None]:
+    """Run a mailer that has `queued` mails to send, for the length of a `with` block.
+
+    Raises LoadFailed when it does not begin, or has nothing left to send at the end.
+    """
+    fill_queue(queued)
+    with place.worker("mailer"):
+        wait_for(True, lambda: _waiting() < queued, seconds=START_SECONDS, what="the mailer has begun")
+        yield
+        if not _waiting():
+            raise LoadFailed(f"{queued} mails were sent before the round ended: queue more")
+
+
+def _waiting() -> int:
+    return int(Email.objects.filter(status=STATUS.queued).count())
+
+
+def fill_queue(count: int) -> None:
+    """Let `count` mails wait, and no others be kept."""
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE post_office_email CASCADE")
+    Email.objects.bulk_create(
+        (
+            Email(
+                from_email=SENDER,
+                to=[f"buyer-{number}@localhost"],
+                subject="It is your turn",
+                message=TEXT,
+                status=STATUS.queued,
+                priority=PRIORITY.medium,
+            )
+            for number in range(count)
+        ),
+        batch_size=1_000,
+    )
+
 
 AGE = timedelta(days=5_000)
 
