@@ -193,18 +193,12 @@ def _end_figures(ends: Ends, *, plan: Plan) -> list[Figure]:
 
 
 def samples_of(results: Results) -> list[dict[str, Any]]:
-    """Return every round of both shops."""
+    """Return every round of both shops; their looks are too many for a row."""
     return [
         {
             "pair": number,
-            "shop": each.side,
-            "decided": each.decided,
-            "told_p50_ms": round(each.told_p50_ms, 2),
-            "decided_p50_ms": round(each.decided_p50_ms, 2),
-            "decided_p99_ms": round(each.decided_p99_ms, 2),
-            "cpu_us": round(each.cpu_us, 1),
-            "list_ms": round(each.list_ms, 2),
-            **{f"idle_{name}_percent": round(share * 100, 2) for name, share in idle.items()},
+            **{name: value for name, value in vars(each).items() if name != "looks_ms"},
+            **{f"idle_{name}_percent": share * 100 for name, share in idle.items()},
         }
         for number, (rounds, shares) in enumerate(zip(results.pairs, results.idle, strict=True), 1)
         for each, idle in zip(rounds, shares, strict=True)

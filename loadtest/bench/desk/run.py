@@ -65,33 +65,29 @@ MAX_CSV_SECONDS, MAX_CSV_MIB = 10, 50
 MAX_FORGET_MS, MAX_RETENTION_SECONDS, MAX_STEP_MS = 300, 60, 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """Waits in ms of each call by the name of its page; seconds and MiB that the CSV took, and rows it had; ms of each
-    buyer who was forgotten, and of each step in which all others were.
+def figures_of(
+    pages: Mapping[str, Sequence[float]],
+    *,
+    csv_seconds: float,
+    csv_mib: float,
+    csv_rows: int,
+    forget_ms: Sequence[float],
+    step_ms: Sequence[float],
+) -> list[Figure]:
+    """Return every figure with its bound. pages: ms of each call by the name of its page; csv: what it took, and had.
+
+    forget_ms: of each buyer who was forgotten alone; step_ms: of each step in which all others were.
     """
-
-    pages: Mapping[str, Sequence[float]]
-    csv_seconds: float
-    csv_mib: float
-    csv_rows: int
-    forget_ms: Sequence[float]
-    step_ms: Sequence[float]
-
-
-def figures_of(results: Results) -> list[Figure]:
-    """Return every figure with its bound."""
-    pages = [
-        Figure(f"{name}, median", value=median(waits), unit="ms", at_most=MAX_PAGE_MS)
-        for name, waits in results.pages.items()
-    ]
     return [
-        *pages,
-        Figure(f"{results.csv_rows:,} orders as CSV", value=results.csv_seconds, unit="s", at_most=MAX_CSV_SECONDS),
-        Figure("memory that the CSV took", value=results.csv_mib, unit="MiB", at_most=MAX_CSV_MIB),
-        Figure("one buyer forgotten, median", value=median(results.forget_ms), unit="ms", at_most=MAX_FORGET_MS),
-        Figure("all others forgotten", value=sum(results.step_ms) / 1000, unit="s", at_most=MAX_RETENTION_SECONDS),
-        Figure("longest step of it", value=max(results.step_ms), unit="ms", at_most=MAX_STEP_MS),
+        *(
+            Figure(f"{name}, median", value=median(waits), unit="ms", at_most=MAX_PAGE_MS)
+            for name, waits in pages.items()
+        ),
+        Figure(f"{csv_rows:,} orders as CSV", value=csv_seconds, unit="s", at_most=MAX_CSV_SECONDS),
+        Figure("memory that the CSV took", value=csv_mib, unit="MiB", at_most=MAX_CSV_MIB),
+        Figure("one buyer forgotten, median", value=median(forget_ms), unit="ms", at_most=MAX_FORGET_MS),
+        Figure("all others forgotten", value=sum(step_ms) / 1000, unit="s", at_most=MAX_RETENTION_SECONDS),
+        Figure("longest step of it", value=max(step_ms), unit="ms", at_most=MAX_STEP_MS),
     ]
 
 
@@ -117,10 +113,10 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     forgets, steps = forget_ms(plan.forgotten), retention_ms()
     samples = [{"page": name, "ms": round(wait)} for name, waits in pages.items() for wait in waits]
     samples += [{"page": "one buyer forgotten", "ms": round(wait)} for wait in forgets]
-    results = Results(
-        pages=pages, csv_seconds=seconds, csv_mib=mib, csv_rows=plan.orders, forget_ms=forgets, step_ms=steps
+    figures = figures_of(
+        pages, csv_seconds=seconds, csv_mib=mib, csv_rows=plan.orders, forget_ms=forgets, step_ms=steps
     )
-    return Findings(figures=figures_of(results), samples=samples)
+    return Findings(figures=figures, samples=samples)
 
 
 def pages_of(plan: Plan) -> dict[str, str]:

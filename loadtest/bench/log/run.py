@@ -16,7 +16,7 @@ from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.servers import GATE, kept_connection, read_page, serving
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.log.plan import FULL, METHOD, QUICK, Plan
-from loadtest.bench.log.report import Results, figures_of, road_figures
+from loadtest.bench.log.report import figures_of, road_figures
 from loadtest.bench.log.road import measure_road
 from loadtest.bench.log.written import write_log, write_orders
 from loadtest.verify import verify_sale
@@ -41,15 +41,16 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         verify_seconds = seconds_to_verify(address)
         say(f"verify_sale.py took {verify_seconds:.1f} s")
         first_seconds, page_seconds = seconds_on_page(f"{address}verify/")
-    results = Results(
+    figures = figures_of(
         checkpoints=checkpoints,
         proofs=each,
         verify_seconds=verify_seconds,
         first_seconds=first_seconds,
         page_seconds=page_seconds,
+        leaves=plan.leaves,
     )
     turns, paced = measure_road(run)
-    figures = [*figures_of(results, leaves=plan.leaves), *road_figures(turns, paced, pace=plan.paced_per_second)]
+    figures += road_figures(turns, paced, pace=plan.paced_per_second)
     faults = [fault for turn in (*turns, paced) for fault in turn.faults]
     return Findings(figures=figures, samples=[asdict(turn) for turn in turns], faults=faults)
 

@@ -102,20 +102,6 @@ def figures_of(windows: Sequence[Window]) -> list[Figure]:
     return [*figures, Figure(f"asks at healthy shards answered 503, {AWAY}, most", value=100 * refused, unit="%")]
 
 
-def samples_of(windows: Sequence[Window]) -> list[dict[str, object]]:
-    """Return every window as a row."""
-    return [
-        {
-            "window": each.side,
-            "admissions per second": each.admitted_per_second,
-            "decisions per second": each.decided_per_second,
-            "answered 503": each.unavailable,
-            "stolen": each.stolen,
-        }
-        for each in windows
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shards:
     """A running shop by shards: healthy and out_of_reach are sales, lost is the server of the latter."""
@@ -135,7 +121,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
             windows.append(one_window(side, shards, plan=plan))
             say(_line(windows[-1]))
         faults = audit_faults(running.fixtures)
-    return Findings(figures=figures_of(windows), samples=samples_of(windows), faults=faults)
+    return Findings(figures=figures_of(windows), samples=list(map(vars, windows)), faults=faults)
 
 
 def by_shard(running: Deployed) -> Shards:

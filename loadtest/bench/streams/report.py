@@ -32,48 +32,43 @@ class PurchaseRound:
     messages_per_second: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """Every round in pairs (alone, alongside): with streams, with mails, with retention; and the sale page's rates."""
-
-    pairs: list[tuple[PurchaseRound, PurchaseRound]]
-    mails: list[tuple[PurchaseRound, PurchaseRound]]
-    cleaned: list[tuple[PurchaseRound, PurchaseRound]]
-    pages: dict[str, float]
-
-    def middle(self, name: str) -> tuple[float, float]:
-        """Return the median over the rounds of what has this `name` in each, alone and alongside streams."""
-        alone, alongside = (median(getattr(pair[side], name) for pair in self.pairs) for side in (0, 1))
-        return alone, alongside
+# Of rounds (alone, alongside), right after each other.
+Pairs = Sequence[tuple[PurchaseRound, PurchaseRound]]
 
 
-def figures_of(results: Results, *, streams: int, asks: int, mails: int) -> list[Figure]:
-    """Return every figure with its bound."""
+def middle(pairs: Pairs, name: str) -> tuple[float, float]:
+    """Return the median over the rounds of what has this `name` in each, alone and alongside."""
+    alone, alongside = (median(getattr(pair[side], name) for pair in pairs) for side in (0, 1))
+    return alone, alongside
+
+
+def figures_of(
+    pairs: Pairs, *, mailed: Pairs, cleaned: Pairs, pages: Mapping[str, float], streams: int, asks: int, mails: int
+) -> list[Figure]:
+    """Return every figure with its bound. pairs: with streams; mailed, cleaned: with mails, and with retention."""
     none, some = "no stream open", f"{streams:,} streams open"
-    p50, p99, busy = (results.middle(name) for name in ("p50_ms", "p99_ms", "busy"))
-    asked, news = (results.middle(name)[1] for name in ("asked_per_second", "messages_per_second"))
-    kept, rendered = results.pages["kept"], results.pages["rendered"]
+    p50, p99, busy = (middle(pairs, name) for name in ("p50_ms", "p99_ms", "busy"))
+    asked, news = (middle(pairs, name)[1] for name in ("asked_per_second", "messages_per_second"))
+    kept, rendered = pages["kept"], pages["rendered"]
     meant = f"purchases asked alongside them, of {asks} meant"
     return [
         Figure(f"purchase p50, {none}", value=p50[0], unit="ms"),
         Figure(f"purchase p50, {some}", value=p50[1], unit="ms"),
         Figure(f"purchase p99, {none}", value=p99[0], unit="ms"),
         Figure(f"purchase p99, {some}", value=p99[1], unit="ms"),
-        *_slower(results.pairs, by="streams", bounds=MAX_SLOWER_BY_STREAMS),
+        *_slower(pairs, by="streams", bounds=MAX_SLOWER_BY_STREAMS),
         Figure(meant, value=asked, unit="/s", at_least=KEPT * asks),
         Figure(f"web process busy, {none}", value=busy[0], unit="of a core"),
         Figure(f"web process busy, {some}", value=busy[1], unit="of a core"),
         Figure("messages to all streams", value=news, unit="/s", at_least=MIN_NEWS * streams),
-        *_slower(results.mails, by=f"a mailer with {mails:,} mails", bounds=MAX_SLOWER_BY_MAILS),
-        *_slower(results.cleaned, by="retention", bounds=MAX_SLOWER_BY_RETENTION),
+        *_slower(mailed, by=f"a mailer with {mails:,} mails", bounds=MAX_SLOWER_BY_MAILS),
+        *_slower(cleaned, by="retention", bounds=MAX_SLOWER_BY_RETENTION),
         Figure("sale page, one core, from memory", value=kept, unit="pages/s", at_least=MIN_PAGES),
         Figure("sale page, one core, rendered by Django", value=rendered, unit="pages/s", at_least=MIN_RENDERED),
     ]
 
 
-def _slower(
-    pairs: Sequence[tuple[PurchaseRound, PurchaseRound]], *, by: str, bounds: Mapping[str, float]
-) -> list[Figure]:
+def _slower(pairs: Pairs, *, by: str, bounds: Mapping[str, float]) -> list[Figure]:
     """Return how much slower purchases are alongside something, of each pair the ratio."""
     return [
         Figure(
@@ -87,25 +82,12 @@ def _slower(
     ]
 
 
-def samples_of(pairs: Sequence[tuple[PurchaseRound, PurchaseRound]], *, of: str = "streams") -> list[dict[str, Any]]:
+def samples_of(pairs: Pairs, *, of: str) -> list[dict[str, Any]]:
     """Return every round."""
-    return [
-        {
-            "pair": number,
-            "of": of,
-            "side": each.side,
-            "purchases_per_second": round(each.asked_per_second, 1),
-            "p50_ms": round(each.p50_ms, 2),
-            "p99_ms": round(each.p99_ms, 2),
-            "web_busy": round(each.busy, 3),
-            "messages_per_second": round(each.messages_per_second, 1),
-        }
-        for number, rounds in enumerate(pairs, 1)
-        for each in rounds
-    ]
+    return [{"pair": number, "of": of, **vars(each)} for number, rounds in enumerate(pairs, 1) for each in rounds]
 
 
-def picture_of(results: Results) -> str:
+def picture_of(pairs: Pairs, *, pages: Mapping[str, float]) -> str:
     """Return the chart: both sides of each measurement."""
     ours = ("alongside the streams", "from memory")
     panels = {}
@@ -114,8 +96,10 @@ def picture_of(results: Results) -> str:
         ("Purchase, p50 in ms (shorter is better)", "p50_ms"),
         ("Web process, share of its core (shorter is better)", "busy"),
     ):
-        alone, alongside = results.middle(name)
+        alone, alongside = middle(pairs, name)
         panels[title] = {ours[0]: alongside, "no stream open": alone}
-    pages = {ours[1]: results.pages["kept"], "rendered by Django": results.pages["rendered"]}
-    panels["Sale page, answers a second on one core (longer is better)"] = pages
+    panels["Sale page, answers a second on one core (longer is better)"] = {
+        ours[1]: pages["kept"],
+        "rendered by Django": pages["rendered"],
+    }
     return bars(panels, ours=ours, description="Both sides of each measurement; the same numbers stand in the table")

@@ -23,7 +23,7 @@ from loadtest.bench.load.payloads import address, fresh_payloads, get
 from loadtest.bench.streams.company import cleaning, mailing, write_past_buyers
 from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, reading
-from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of
+from loadtest.bench.streams.report import PurchaseRound, figures_of, picture_of, samples_of
 from shop.buyers import issue_buyer
 from shop.staff import sale_control
 
@@ -50,16 +50,17 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
             followed = partial(reading, web.port, streams)
             pairs = [pair(number, web, fixture, followed, plan=plan) for number in range(plan.pairs)]
             queue = partial(mailing, run.place, queued=plan.mails)
-            mails = [pair(number, web, fixture, queue, plan=plan) for number in range(plan.mail_pairs)]
+            mailed = [pair(number, web, fixture, queue, plan=plan) for number in range(plan.mail_pairs)]
             write_past_buyers(rounds=plan.cleaning_pairs, buyers=plan.old_rows)
             aged = partial(cleaning, run.place, rows=plan.old_rows)
             cleaned = [pair(number, web, fixture, aged, plan=plan) for number in range(plan.cleaning_pairs)]
             pages = {name: page_rate(web, fixture, name, seconds=plan.seconds) for name in PAGE_READERS}
-    results = Results(pairs=pairs, mails=mails, cleaned=cleaned, pages=pages)
+    counts = {"streams": plan.streams, "asks": plan.asks_per_second, "mails": plan.mails}
+    rounds = {"streams": pairs, "mails": mailed, "retention": cleaned}
     return Findings(
-        figures=figures_of(results, streams=plan.streams, asks=plan.asks_per_second, mails=plan.mails),
-        samples=samples_of(pairs) + samples_of(mails, of="mails") + samples_of(cleaned, of="retention"),
-        picture=picture_of(results),
+        figures=figures_of(pairs, mailed=mailed, cleaned=cleaned, pages=pages, **counts),
+        samples=[row for of, each in rounds.items() for row in samples_of(each, of=of)],
+        picture=picture_of(pairs, pages=pages),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.shards.run import AWAY, WHOLE, Window, figures_of, samples_of
+from loadtest.bench.shards.run import AWAY, WHOLE, Window, figures_of
 
 BEFORE = Window(side=WHOLE, admitted_per_second=1000, decided_per_second=1000, unavailable=0.0, stolen=0.0)
 MEANWHILE = replace(BEFORE, side=AWAY, admitted_per_second=910, decided_per_second=905)
@@ -35,4 +35,3 @@ def test_pairs_are_compared_and_one_decides_nothing() -> None:
 def test_a_run_in_which_nothing_was_entered_fails() -> None:
     nothing = [replace(each, admitted_per_second=0, decided_per_second=0) for each in (BEFORE, MEANWHILE)]
     assert broken(nothing) == ["admissions", "decisions"]
-    assert len(samples_of(nothing)) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of
+from loadtest.bench.streams.report import PurchaseRound, figures_of, picture_of
 
 
 def pair(
@@ -33,13 +33,15 @@ def broken(
     cleaning_ms: float = 10.0,
 ) -> list[str]:
     """Return the names of the figures that do not keep their bound. mailing_ms, cleaning_ms: a p99 of 10, alongside."""
-    results = Results(
-        pairs=pairs,
-        mails=[pair(beside_ms=mailing_ms)] * 3,
+    found = figures_of(
+        pairs,
+        mailed=[pair(beside_ms=mailing_ms)] * 3,
         cleaned=[pair(beside_ms=cleaning_ms)] * 3,
         pages={"kept": pages, "rendered": rendered},
+        streams=2_000,
+        asks=300,
+        mails=10_000,
     )
-    found = figures_of(results, streams=2_000, asks=300, mails=10_000)
     return [figure.name for figure in found if not figure.ok]
 
 
@@ -79,7 +81,7 @@ def test_what_disturbs_both_sides_alike_is_no_ratio() -> None:
 
 
 def test_the_chart_has_both_sides() -> None:
-    drawn = picture_of(Results(pairs=[pair()], mails=[], cleaned=[], pages={"kept": 8_000.0, "rendered": 300.0}))
+    drawn = picture_of([pair()], pages={"kept": 8_000.0, "rendered": 300.0})
     assert "alongside the streams" in drawn
     assert "no stream open" in drawn
 
