@@ -15,7 +15,7 @@ from loadtest.bench.age.processes import WORKERS, AgeShop, Ends, core_shares, me
 from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
 from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say, say_fields
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import call, kept_connection, read_page
 from loadtest.bench.load.loader import Load, ask_evenly
@@ -87,7 +87,7 @@ def measure_pairs(
     idle = []
     for number, shop in in_turns((young, old), rounds=plan.pairs):
         found[shop.name].append(one_round(shop, plan=plan))
-        say(_line(found[shop.name][-1]))
+        say_fields(found[shop.name][-1])
         if len(found[YOUNG]) == len(found[OLD]) == number + 1:
             idle.append(idle_shares(young, old, plan=plan))
             say(f"  idle, old: {', '.join(f'{name} {share:.1%}' for name, share in idle[-1][1].items())}")
@@ -212,13 +212,6 @@ def _compare_large(shop: AgeShop, *, plan: Plan) -> tuple[tuple[float | None, in
     """Return what the hand says of its comparison, when it was over, and the CPU seconds of the processes then."""
     said = shop.hand.ask(shops.reconcile_large_sale, longest_seconds=plan.longest_round_seconds)
     return said, time.monotonic(), shop.cpu_seconds()
-
-
-def _line(each: AgeRound) -> str:
-    return (
-        f"{each.side:>8}: {each.decided:,} decided, p50 {each.decided_p50_ms:.1f} ms, p99 {each.decided_p99_ms:.1f} ms"
-        f", {each.cpu_us:,.0f} µs CPU each; list {each.list_bytes:,} bytes in {each.list_ms:.2f} ms"
-    )
 
 
 BENCHMARK = Benchmark(

@@ -144,13 +144,6 @@ class BotRound:
     proofs: int
     cpu_seconds: float
 
-    def told(self) -> str:
-        """Return it in words."""
-        return (
-            f"people got {self.people} of {self.units} units and {self.people_let_in} places in line, "
-            f"the robber {self.robber} and {self.robber_let_in}"
-        )
-
     @property
     def robber_per_cent(self) -> float:
         """Return the robber's share of the units."""

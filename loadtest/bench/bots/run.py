@@ -42,7 +42,7 @@ from loadtest.bench.bots.report import (
     figures_of_passes,
     picture_of,
 )
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say, say_fields
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.report import markdown_table, quantile
 from loadtest.bench.harness.servers import GATE, WebServer, Workspace, call, serving
@@ -73,7 +73,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
                 pass_seconds=costs.seconds,
             )
             found.append(opening.run(place=run.place, dice=random.Random(plan.seed + number)))
-            say(f"{robber}, {defence.name}: {found[-1].told()}")
+            say_fields(found[-1])
     table = comparison_of(found)
     say("\n" + markdown_table(table.head, table.rows, right=()) + "\n")
     played = [_play(attack, place=run.place) for attack in ATTACKS]

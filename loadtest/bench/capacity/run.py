@@ -20,7 +20,7 @@ from loadtest.bench.capacity.report import (
     scaled_moments,
 )
 from loadtest.bench.capacity.shops import replay_opening, run_deployment
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say, say_fields
 from loadtest.bench.harness.report import Figure
 from shop.capacity.costs import Costs, kept_costs
 
@@ -30,12 +30,12 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     plan, kept = run.plan, kept_costs()
     say("The smallest shop, for its unit costs")
     first, faults = run_deployment(DEPLOYMENTS[0], run=run, name="costs")
-    say(_line(first))
+    say_fields(first, of=first.deployment.name)
     rounds: list[Round] = []
     for number, deployment in in_turns(DEPLOYMENTS, rounds=plan.rounds):
         name = f"round-{number}-{deployment.web}-{deployment.settlers}-{deployment.masters}"
         found, broken = run_deployment(deployment, run=run, name=name)
-        say(_line(found))
+        say_fields(found, of=deployment.name)
         rounds.append(found)
         faults += broken
     predictions = [
@@ -60,13 +60,6 @@ def _replay(run: BenchmarkRun[Plan], *, first: Round, kept: Costs) -> tuple[list
     pace = predict(DEPLOYMENTS[0], measured=first, kept=kept, skus=plan.skus, cores=cores).per_second
     predicted = predicted_decisions(moments, per_second=pace)
     return opening_figures(moments, predicted=predicted, measured=measured, speed_up=plan.speed_up), faults
-
-
-def _line(found: Round) -> str:
-    return (
-        f"  {found.deployment.name:<28} {found.per_second:>8,.0f} decisions/s   {sum(found.cpu_us.values()):>6.1f} µs "
-        f"  {found.cores_left:.2f} cores left, {found.busy:>4.0%} of them busy   stolen {found.stolen:>5.1%}"
-    )
 
 
 BENCHMARK = Benchmark(

@@ -24,7 +24,7 @@ from loadtest.bench.compare.report import (
 )
 from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
 from loadtest.bench.gate.end_to_end import commands_of
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say_fields
 from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.machine import Crew, cpu_seconds, one_row
 from loadtest.bench.harness.report import quantile
@@ -78,10 +78,8 @@ def measure_one(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -
     """Measure one way to sell: both runs with processes and a sale of their own."""
     selling, faults = sell(seller, plan=plan, place=place, stores=stores)
     selling_out, more_faults = sell_out(seller, plan=plan, place=place)
-    say(
-        f"{seller.title:<28} {selling.settled_per_second:>8,.0f} settled/s   oversold {selling_out.oversold:>5,}   "
-        f"undersold {selling_out.undersold:>4,}   lost {selling_out.lost:>4,}"
-    )
+    say_fields(selling, of=seller.title)
+    say_fields(selling_out, of=seller.title)
     return Result(
         name=seller.name,
         title=seller.title,

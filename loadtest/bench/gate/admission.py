@@ -91,14 +91,7 @@ def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, lo
     cores = set(machine.cores()[:1])  # as two_cores() has it
     once = partial(measure, plan=plan, loader_core=loader_core)
     turns = in_turns(contenders, rounds=plan.rounds)
-    return [repeat_disturbed(partial(once, contender), line=_line, cores=cores) for _, contender in turns]
-
-
-def _line(turn: Turn) -> str:
-    return (
-        f"  {turn.side:<14} {turn.per_second:>8,.0f}/s   {turn.cpu_us:>6.1f} µs   server {turn.busy:>4.0%} busy   "
-        f"stolen {turn.stolen:>4.1%}   p50 {turn.wait_p50_ms:>6.1f} ms   p99 {turn.wait_p99_ms:>6.1f} ms"
-    )
+    return [repeat_disturbed(partial(once, contender), cores=cores) for _, contender in turns]
 
 
 def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> Turn:

@@ -194,9 +194,7 @@ def _road(run: BenchmarkRun[Plan]) -> Road:
     plan, fixture = run.plan, make_fixture("bench-road")
     say(f"The whole road, {plan.road.seconds:g} s, nothing bound to a core")
     with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0], settlers=plan.settlers) as shop:
-        road = repeat_disturbed(partial(travel, fixture, shop, plan.road))
-    say(f"  {road.decided_per_second:,.0f} durable decisions/s; {road.asked:,} asked, {road.decided:,} decided")
-    return road
+        return repeat_disturbed(partial(travel, fixture, shop, plan.road))
 
 
 BENCHMARK = Benchmark(

@@ -18,7 +18,7 @@ from inventory.line.admission import Ask, Code, SaleLine
 from inventory.records import request_id
 from inventory.redis import Client, connect, run_commands
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import repeat_disturbed, say
+from loadtest.bench.harness.benchmark import repeat_disturbed
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address
@@ -65,13 +65,13 @@ def measure_settlement(
         for _ in range(rounds):
             for batch, count in ((BATCH, batched), (1, single)):
                 after = after_batches if batch == BATCH else lambda: 0.0
-                once = partial(_fill_and_empty, client, fixture, settlers[batch], batch=batch, count=count, after=after)
-                emptied[batch].append(repeat_disturbed(once))
+                once = partial(_fill_and_empty, client, fixture, settlers[batch], count=count, after=after)
+                emptied[batch].append(repeat_disturbed(once, of=f"batch {batch}"))
     return emptied
 
 
 def _fill_and_empty(
-    client: Client, fixture: Fixture, settler: Settler, *, batch: int, count: int, after: Callable[[], float]
+    client: Client, fixture: Fixture, settler: Settler, *, count: int, after: Callable[[], float]
 ) -> Emptied:
     before = used_memory(client)
     fill_line(client, fixture, count=count)
@@ -80,11 +80,9 @@ def _fill_and_empty(
     seconds = empty_line(settler, count=count)
     cpu_us = (time.process_time() - cpu_seconds) / count * 1e6
     limit = after()
-    found = Emptied(
+    return Emptied(
         per_second=count / seconds, cpu_us=cpu_us, bytes_each=size / count, limit=limit, stolen=stolen.share()
     )
-    say(f"  batch {batch:>3}: {found.per_second:>8,.0f} orders/s   {cpu_us:>6.1f} µs   stolen {found.stolen:>4.1%}")
-    return found
 
 
 def used_memory(client: Client) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loadtest.bench.harness.core_speed import CORE_SPEED, MAX_WAIT_SECONDS, SLOWED
-from loadtest.bench.harness.report import Comparison, Figure
+from loadtest.bench.harness.report import Comparison, Figure, number
 
 if TYPE_CHECKING:
     from loadtest.bench.harness.servers import Workspace
@@ -105,20 +105,24 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def repeat_disturbed(
-    measure: Callable[[], Found], *, line: Callable[[Found], str] | None = None, cores: Set[int] = frozenset()
-) -> Found:
+def say_fields(found: object, *, of: str = "") -> None:
+    """Print the numbers and words that a measurement consists of, by their names. of: what stands before them."""
+    shown = {name: each for name, each in vars(found).items() if isinstance(each, str | int | float)}
+    parts = [f"{name} {number(each) if isinstance(each, float) else each}" for name, each in shown.items()]
+    say("  " + "   ".join([of, *parts] if of else parts))
+
+
+def repeat_disturbed(measure: Callable[[], Found], *, cores: Set[int] = frozenset(), of: str = "") -> Found:
     """Measure once, and again while the host disturbed it; return the least disturbed one, however much that was.
 
-    line: what is said of each. cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time
-    that went to others, and, if it is short, by a core that is slow after it.
+    cores: those that must be quiet, where it is bound to some; of: what stands before the numbers of each. It is
+    disturbed by CPU time that went to others, and, if it is short, by a core that is slow after it.
     """
     began, tried = time.monotonic(), list[tuple[float, float, Found]]()
     while True:
         CORE_SPEED.await_quiet(cores=cores)
         found = measure()
-        if line is not None:
-            say(line(found))
+        say_fields(found, of=of)
         slowed = CORE_SPEED.slowed(cores=cores)
         tried.append((max(found.stolen / DISTURBED, slowed / SLOWED), slowed, found))
         is_stolen = found.stolen > DISTURBED and len(tried) <= MAX_REPEATS
@@ -135,7 +139,7 @@ def in_turns(sides: Sequence[Side], *, rounds: int) -> Iterator[tuple[int, Side]
 
     So whatever else the machine does falls on all sides alike.
     """
-    for number in range(rounds):
+    for turn in range(rounds):
         # Every second round runs backwards: a machine that grows slower does not always hit the same side.
-        for side in sides if number % 2 == 0 else reversed(sides):
-            yield number, side
+        for side in sides if turn % 2 == 0 else reversed(sides):
+            yield turn, side

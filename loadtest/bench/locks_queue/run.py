@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from inventory.redis import connect
 from loadtest.bench.gate.admission import two_cores
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say, say_fields
 from loadtest.bench.harness.report import number
 from loadtest.bench.load.subprocesses import Hand, hands_of
 from loadtest.bench.locks_queue.lock_sides import RAW, load_lock
@@ -155,10 +155,7 @@ def _crowds(hands: Mapping[str, Hand], *, plan: Plan) -> dict[str, list[LockCrow
             seconds=plan.crowd_seconds,
         )
         crowds[side].append(crowd)
-        say(
-            f"  {side:<26} {crowd.per_second:>6,.0f}/s   wait mean {crowd.mean_wait_ms:>6,.0f} ms, worst "
-            f"{crowd.worst_wait_ms:>6,.0f} ms   per process {min(crowd.counts)} to {max(crowd.counts)}"
-        )
+        say_fields(crowd, of=side)
     return crowds
 
 

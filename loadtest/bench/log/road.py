@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import travel, wait_until_decided
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say
+from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say, say_fields
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
 from loadtest.bench.harness.timing import again_and_again, wait_for
@@ -156,6 +156,5 @@ def _walk(plan: Plan, fixture: Fixture, shop: RunningShop, *, per_second: int) -
 
 
 def _said(turn: RoadTurn) -> RoadTurn:
-    lag = f"   lag {turn.lag_seconds:.2f} s, drained after {turn.drain_seconds:.2f} s" if turn.kept else ""
-    say(f"  {turn.decided_per_second:,.0f} decisions/s{lag}")
+    say_fields(turn)
     return turn

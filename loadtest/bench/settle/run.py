@@ -53,12 +53,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
 def _settle(plan: Plan) -> tuple[dict[int, list[Emptied]], Scope]:
     say("Settlement with holds, history and movements")
     fixture = make_fixture("bench-settlement")
-
-    def copy() -> float:
-        copied = limits.copied_per_second(fixture.sale_id, newest=plan.settled)
-        say(f"  copied   : {copied:>8,.0f} orders/s")
-        return copied
-
+    copy = partial(limits.copied_per_second, fixture.sale_id, newest=plan.settled)
     settlement = measure_settlement(
         fixture, rounds=plan.settle_rounds, batched=plan.settled, single=plan.single, after_batches=copy
     )
@@ -86,9 +81,7 @@ def _expire_once(fixture: Fixture, *, holds: int) -> Expiry:
     stolen = machine.Stolen()
     plain = limits.expiry_seconds(fixture.sale_id, newest=holds)
     seconds = expiry_alone.expiry_seconds(fixture, holds=holds)
-    found = Expiry(seconds=seconds, plain_seconds=plain, stolen=stolen.share())
-    say(f"  {seconds:.2f} s   plain statements {plain:.2f} s   stolen {found.stolen:.1%}")
-    return found
+    return Expiry(seconds=seconds, plain_seconds=plain, stolen=stolen.share())
 
 
 def _pay(run: BenchmarkRun[Plan]) -> tuple[PaymentWaits, Scope]:

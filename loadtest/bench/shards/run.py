@@ -29,7 +29,7 @@ from loadtest.bench.capacity.shops import (
 )
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import MAX_PER_SECOND
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say_fields
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import Stolen
 from loadtest.bench.harness.report import Figure, ratio
@@ -119,7 +119,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         shards = by_shard(running)
         for _, side in in_turns((WHOLE, AWAY), rounds=plan.rounds):
             windows.append(one_window(side, shards, plan=plan))
-            say(_line(windows[-1]))
+            say_fields(windows[-1])
         faults = audit_faults(running.fixtures)
     return Findings(figures=figures_of(windows), samples=list(map(vars, windows)), faults=faults)
 
@@ -187,13 +187,6 @@ def wait_until_entered(shards: Shards) -> None:
     for fixture in shards.out_of_reach:
         let_in = partial(probe, port, slug=fixture.slug)
         wait_for(ADMITTED, let_in, seconds=READY_SECONDS, what=fixture.sku, every_seconds=1 / KNOCKS_PER_SECOND)
-
-
-def _line(window: Window) -> str:
-    return (
-        f"  {window.side:<17} {window.admitted_per_second:>8,.0f} admissions/s {window.decided_per_second:>8,.0f} "
-        f"decisions/s   {window.unavailable:.1%} answered 503   stolen {window.stolen:.1%}"
-    )
 
 
 BENCHMARK = Benchmark(

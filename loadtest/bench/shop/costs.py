@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from inventory.redis import Client, connect, keys, run_commands
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import in_turns, say
+from loadtest.bench.harness.benchmark import in_turns, say_fields
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import children_of
 from loadtest.bench.load.loop import LoadFailed
@@ -122,22 +122,18 @@ def measure_costs(scale: Scale, *, servers: Servers) -> Costs:
             costs.fixtures += shelf
             cost = _across(client, shelf, settler, purchases=scale.spread_over, servers=servers)
             found[count].append(cost)
-            say(_line(f"{count:,} SKUs", cost))
+            say_fields(cost, of=f"{count:,} SKUs")
         behind: dict[int, list[Cost]] = {waiting: [] for waiting in scale.lines}
         # Up and down again: what only grows with the time a run takes is not the line's.
         for _, waiting in in_turns(scale.lines, rounds=2):
             _let_wait(client, long_line, settler, brake, waiting=waiting)
             cost = _behind(client, long_line, settler, brake, purchases=scale.at_length, servers=servers)
             behind[waiting].append(cost)
-            say(_line(f"{waiting:,} in line", cost))
+            say_fields(cost, of=f"{waiting:,} in line")
         settle_down(settler, client, [long_line])
     costs.by_skus = {count: _middle(each) for count, each in found.items()}
     costs.by_line = {waiting: _middle(each) for waiting, each in behind.items()}
     return costs
-
-
-def _line(name: str, cost: Cost) -> str:
-    return f"  {name:<16} {cost.cpu_us:>6.1f} µs CPU   {cost.wall_us:>6.1f} µs   {cost.bytes:>5.0f} bytes in line"
 
 
 def _middle(costs: Sequence[Cost]) -> Cost:

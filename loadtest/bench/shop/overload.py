@@ -148,19 +148,12 @@ def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure)
     steps: list[Step] = []
     while len(steps) < pressure.max_steps and (offered := next_offer(steps)) is not None:
         once = partial(_step, fixture, shop, offered=offered, pressure=pressure)
-        steps.append(repeat_disturbed(once, line=_line))
+        steps.append(repeat_disturbed(once))
     knee = knee_of(steps)
     if knee is None:
         raise LoadFailed("the shop kept up with no rate that was offered")
     say(f"  the knee: {knee.offered:,.0f} a second; now {pressure.overload:g} times that")
     return repeat_disturbed(partial(_go_beyond, fixture, shop, steps=steps, knee=knee, pressure=pressure))
-
-
-def _line(step: Step) -> str:
-    mark = "keeps up" if step.keeps_up else "falls behind"
-    waits = f"p50 {step.wait_p50_ms:>7.1f} ms   p99 {step.wait_p99_ms:>8.1f} ms"
-    rates = f"offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s"
-    return f"  {rates}   {waits}   stolen {step.stolen:>4.1%}   {mark}"
 
 
 def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pressure) -> Step:

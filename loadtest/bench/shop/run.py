@@ -21,15 +21,14 @@ from loadtest.bench.gate.admission import (
 from loadtest.bench.gate.end_to_end import Road, travel
 from loadtest.bench.gate.settlement import fill_line
 from loadtest.bench.harness import limits, machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say, say_fields
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
-from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import GATE, NOOP, RunningShop, running_shop, serving
 from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.shop.costs import measure_costs
 from loadtest.bench.shop.overload import measure_overload
 from loadtest.bench.shop.report import FULL, METHOD, QUICK, Limits, Plan, Results, figures_of
-from loadtest.bench.shop.spike import ADMITTED, REFUSED, Opening, Spike, measure_spike
+from loadtest.bench.shop.spike import Opening, Spike, measure_spike
 from loadtest.bench.shop.tables import comparisons_of, picture_of
 
 # From the moment a crowd stands ready to the opening of its sale: web knows the sale by then.
@@ -71,10 +70,6 @@ def measure_all(run: BenchmarkRun[Plan]) -> Results:
         time.sleep(plan.rest_seconds)
         say("The knee, and four times that")
         overload = measure_overload(crowded, one_shop, pressure=plan.pressure)
-        say(
-            f"  offered {overload.offered:,.0f}/s, {overload.sent:.0%} sent   decided {overload.goodput:,.0f}/s   "
-            f"normal again after {overload.well_after_seconds:g} s   {dict(overload.statuses)}"
-        )
         web_mib = machine.memory_mib(one_shop.web.child)
     say("Cost of a purchase: more SKUs, longer lines")
     costs = measure_costs(plan.scale, servers=run.stores.pairs[0])
@@ -112,9 +107,7 @@ def _sold_out(run: BenchmarkRun[Plan]) -> list[Turn]:
 
 def _sustain(fixture: Fixture, shop: RunningShop, *, plan: Plan) -> Road:
     say(f"Sustained, {plan.road.seconds:g} s")
-    road = repeat_disturbed(partial(travel, fixture, shop, plan.road, max_per_second=MAX_PER_SECOND))
-    say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")
-    return road
+    return repeat_disturbed(partial(travel, fixture, shop, plan.road, max_per_second=MAX_PER_SECOND))
 
 
 def _limits(fixture: Fixture, run: BenchmarkRun[Plan]) -> Limits:
@@ -126,10 +119,7 @@ def _limits(fixture: Fixture, run: BenchmarkRun[Plan]) -> Limits:
         pipelined=limits.pipelined_per_second(seconds=plan.limit_seconds),
         copied=limits.copied_per_second(fixture.sale_id, newest=plan.copied),
     )
-    say(
-        f"  disk {found.syncs:,.0f} syncs/s   Redis pipelined {found.pipelined:,.0f} requests/s   "
-        f"rows copied {found.copied:,.0f} orders/s"
-    )
+    say_fields(found)
     return found
 
 
@@ -144,7 +134,7 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
             return Opening(time.time() + LEAD_SECONDS)
 
         once = partial(crowd, probe.slug, port=noop.port, crew=crew, open_sale=open_nothing)
-        noop_spike = repeat_disturbed(once, line=partial(_spike_line, "no-op"))
+        noop_spike = repeat_disturbed(once, of="no-op")
     opened: list[Fixture] = []
 
     def open_sale() -> Opening:
@@ -157,17 +147,7 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
         slug = f"bench-spike-{len(opened)}"
         return crowd(slug, port=shop.web.port, crew=shop.crew, open_sale=open_sale)
 
-    line = partial(_spike_line, "shop")
-    return noop_spike, [repeat_disturbed(open_next, line=line) for _ in range(plan.spikes)], opened
-
-
-def _spike_line(name: str, spike: Spike) -> str:
-    p99 = {status: quantile(spike.waits_ms.get(status, []), 0.99) for status in (ADMITTED, REFUSED)}
-    return (
-        f"  {name:<6} p99 to 202 {p99[ADMITTED]:>7.1f} ms   to 409 {p99[REFUSED]:>7.1f} ms   "
-        f"last decision {spike.last_decision_seconds:>5.2f} s   {dict(spike.statuses)}, {spike.shed} sent again   "
-        f"stolen {spike.stolen:.1%}"
-    )
+    return noop_spike, [repeat_disturbed(open_next, of="shop") for _ in range(plan.spikes)], opened
 
 
 BENCHMARK = Benchmark(

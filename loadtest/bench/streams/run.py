@@ -12,7 +12,7 @@ from functools import partial
 from itertools import repeat
 
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say, say_fields
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
 from loadtest.bench.harness.servers import WebServer, kept_connection, post_json, running_shop
 from loadtest.bench.harness.timing import again_and_again
@@ -105,11 +105,7 @@ def pair(
             counts = stack.enter_context(company()) if side == BESIDE else None
             stack.enter_context(moving(fixture))
             found[side] = one_round(side, web, fixture, counts=counts, plan=plan)
-        each = found[side]
-        say(
-            f"{side:>6}: {each.asked_per_second:,.0f} purchases/s, p50 {each.p50_ms:.1f} ms, "
-            f"p99 {each.p99_ms:.1f} ms, web busy {each.busy:.0%}, {each.messages_per_second:,.0f} messages/s"
-        )
+        say_fields(found[side])
     return found[ALONE], found[BESIDE]
 
 
