@@ -22,7 +22,7 @@ from loadtest.bench.compare.report import (
     picture_of,
     samples_of,
 )
-from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
+from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Seller, running
 from loadtest.bench.gate.end_to_end import commands_of
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say_fields
 from loadtest.bench.harness.core_speed import CORE_SPEED
@@ -96,21 +96,21 @@ def sell(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -> tuple
     seller.prepare(sale, units=plan.units)
     CORE_SPEED.await_quiet()
     before = read_costs(stores)
-    with running(seller, sale, place=place) as started:
+    with running(seller, sale, place=place) as (port, children):
         seconds = plan.seconds + plan.warm_up_seconds
         payloads_a_second = SHOP_PAYLOADS if isinstance(seller, FairdropSeller) else RIVAL_PAYLOADS
-        payloads = _payloads(seller, sale, started, count=int(payloads_a_second * seconds), plan=plan)
-        used = sum(map(cpu_seconds, started.children))
+        payloads = _payloads(seller, sale, port=port, count=int(payloads_a_second * seconds), plan=plan)
+        used = sum(map(cpu_seconds, children))
         crowd = CompareCrowd(
             payloads,
-            port=started.port,
+            port=port,
             connections=plan.connections,
             may_ask=Rest(seller, sale, limit=plan.undecided).may_ask,
         )
         visit = crowd.visit(seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
         lost = wait_until_decided(seller, sale, accepted=visit.accepted)
         faults = [f"{seller.title}: {lost} lost while selling"] if lost else []
-        used = sum(map(cpu_seconds, started.children)) - used
+        used = sum(map(cpu_seconds, children)) - used
     after, orders = read_costs(stores), seller.tally(sale).orders
     return Selling(
         clicks_per_second=visit.clicks / visit.seconds,
@@ -128,9 +128,9 @@ def sell_out(seller: Seller, *, plan: Plan, place: Workspace) -> tuple[SellingOu
     sale = f"{seller.name}-sold-out"
     seller.prepare(sale, units=plan.sold_out_units)
     CORE_SPEED.await_quiet()
-    with running(seller, sale, place=place) as started:
-        payloads = _payloads(seller, sale, started, count=plan.sold_out_buyers, plan=plan)
-        crowd = CompareCrowd(payloads, port=started.port, connections=plan.connections, follow=2)
+    with running(seller, sale, place=place) as (port, _):
+        payloads = _payloads(seller, sale, port=port, count=plan.sold_out_buyers, plan=plan)
+        crowd = CompareCrowd(payloads, port=port, connections=plan.connections, follow=2)
         visit = crowd.visit(seconds=plan.sold_out_seconds, until_all_asked=True)
         seller.close(sale)
         lost = wait_until_decided(seller, sale, accepted=visit.accepted)
@@ -181,10 +181,8 @@ def waits_of(waits: Sequence[float]) -> Waits:
     return Waits(p50=middle, p99=quantile(waits, 0.99), worst=max(waits, default=float("nan")))
 
 
-def _payloads(seller: Seller, sale: str, started: Running, *, count: int, plan: Plan) -> Payloads:
-    return make_payloads(
-        seller.address(sale), port=started.port, count=count, repeated=1 / plan.twice_every, seed=plan.seed
-    )
+def _payloads(seller: Seller, sale: str, *, port: int, count: int, plan: Plan) -> Payloads:
+    return make_payloads(seller.address(sale), port=port, count=count, repeated=1 / plan.twice_every, seed=plan.seed)
 
 
 def _unforeseen(seller: Seller, visit: CompareVisit) -> list[str]:

@@ -4,14 +4,16 @@ Never measures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from inventory import heartbeats
 from inventory.redis import connect, keys, run_commands
+from loadtest.bench.compare.report import OUR_TITLE, OURS
 from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of, make_fixture
 from loadtest.bench.harness.machine import one_row
 from loadtest.bench.harness.servers import GATE, Workspace, status_of, wait_until_ready
@@ -23,15 +25,13 @@ from shop.staff import sale_control
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import free_port
 
-OURS = "Fairdrop"
 # A server with several workers: each of them is asked, more or less, before it counts as ready.
 PROBES = 8
 RIVAL_FLAGS = ["--host", HOST, "--workers", "2", "--backlog", "8192", "--backpressure", "8192", "--no-ws"]
 COUNTS = "SELECT count(*) FILTER (WHERE state = 'held'), count(*) FROM shop_order WHERE sale_id = %s"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tally:
+class Tally(NamedTuple):
     """What a sale came to. orders: of buyers with a unit; decided: buyers with a unit or a refusal on record."""
 
     units: int
@@ -39,19 +39,14 @@ class Tally:
     decided: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Running:
-    """A seller's processes, ready."""
-
-    port: int
-    children: Sequence[ChildProcess]
-
-
 class RivalSeller:
     """A rival, sold by the server that has nothing but rivals.
 
-    correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes.
+    correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes. environment: what
+    its processes get besides.
     """
+
+    environment: Mapping[str, str] = {"DJANGO_SETTINGS_MODULE": "loadtest.rivals.lean_settings"}
 
     def __init__(self, rival: Rival) -> None:
         self.name, self.title, self.correct = rival.name, rival.title, rival.correct
@@ -69,7 +64,7 @@ class RivalSeller:
         """Return the arguments of Python for each process, the web's as "web"."""
         work = ["-m", "loadtest.rivals.work", self.name, sale]
         options = ["--port", str(port), "--blocking-threads", str(self._rival.threads)]
-        web = ["-m", "granian", *RIVAL_FLAGS, "--interface", "wsgi", *options, "loadtest.rivals.wsgi:application"]
+        web = ["-m", "granian", *RIVAL_FLAGS, "--interface", "wsgi", *options, "shop.wsgi:application"]
         return {"web": web} | {f"worker {number}": work for number in range(self._rival.workers)}
 
     def has_begun(self, worker: ChildProcess) -> bool:
@@ -87,7 +82,7 @@ class RivalSeller:
         """Count in the database."""
         books = self._rival.books(sale)
         decided = RivalOrder.objects.filter(sale=sale).count()
-        return Tally(units=books.units, orders=books.orders, decided=decided)
+        return Tally(books.units, books.orders, decided)
 
     def settled_between(self, sale: str, *, begin: float, seconds: float) -> int:
         """Return how many buyers got their unit in so many seconds from `begin` (s since 1970)."""
@@ -103,7 +98,8 @@ class RivalSeller:
 class FairdropSeller:
     """Fairdrop as the demo starts it, with the same methods: one web process with the gate, one settler."""
 
-    name, title, correct = "fairdrop", OURS, True
+    name, title, correct = OURS, OUR_TITLE, True
+    environment: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._fixtures: dict[str, Fixture] = {}
@@ -129,7 +125,7 @@ class FairdropSeller:
 
     def tally(self, sale: str) -> Tally:
         orders, decided = one_row(COUNTS, self._fixtures[sale].sale_id)
-        return Tally(units=self._units[sale], orders=orders, decided=decided)
+        return Tally(self._units[sale], orders, decided)
 
     def settled_between(self, sale: str, *, begin: float, seconds: float) -> int:
         return decided_between([self._fixtures[sale].sale_id], begin=begin, seconds=seconds)[1]
@@ -142,9 +138,13 @@ Seller = RivalSeller | FairdropSeller
 
 
 @contextmanager
-def running(seller: Seller, sale: str, *, place: Workspace) -> Iterator[Running]:
-    """Run web and workers for the length of a `with` block; raise ServerFailed when they do not start."""
-    port, children = free_port(), []
+def running(seller: Seller, sale: str, *, place: Workspace) -> Iterator[tuple[int, list[ChildProcess]]]:
+    """Run web and workers for the length of a `with` block; give the port and the processes, which are ready.
+
+    Raises ServerFailed when they do not start.
+    """
+    port, children = free_port(), list[ChildProcess]()
+    place = replace(place, environment={**place.environment, **seller.environment})
     with ExitStack() as stack:
         for name, arguments in seller.commands(sale, port=port).items():
             child = place.child(f"{sale} {name}", arguments)
@@ -155,4 +155,4 @@ def running(seller: Seller, sale: str, *, place: Workspace) -> Iterator[Running]
             wait_until_ready(children[0], partial(status_of, port, seller.address(sale)), wanted="401")
         for worker in children[1:]:
             wait_until_ready(worker, partial(seller.has_begun, worker), wanted=True)
-        yield Running(port=port, children=children)
+        yield port, children

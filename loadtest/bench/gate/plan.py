@@ -19,7 +19,6 @@ class Plan:
     admission: AdmissionPlan
     pairs: AdmissionPlan
     road: LoadWindow
-    settlers: int = 1
     settle_rounds: int = 3
     settle_batched: int = 15_000
     settle_single: int = 400
@@ -57,7 +56,7 @@ METHOD = (
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "
     "transaction is the same code with a batch of 1.",
-    "Whole road: web, {settlers} settler, Valkey, PostgreSQL and the loader share all cores, nothing is bound. Counted "
+    "Whole road: web, 1 settler, Valkey, PostgreSQL and the loader share all cores, nothing is bound. Counted "
     "are orders decided in PostgreSQL within the window; the loader rests while too many are undecided. Afterwards the "
     "sale's audit must find nothing.",
     "Memory: resident, of the largest process, after the flood. Of Redis: what a request takes that waits. About 55 "

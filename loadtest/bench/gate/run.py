@@ -70,6 +70,7 @@ ENVIRONMENTS = {
     "plain tickets": {"FAIRDROP_SALE_LOG": "false"},
     "limited": {"FAIRDROP_RATE_OF_ASKS": "10:0.000001"},
     "unlimited": NO_RATES,
+    "plain view": {"DJANGO_SETTINGS_MODULE": "loadtest.bench.gate.plain_settings"},
 }
 # Of those that do not work on the Valkey that every other one works on.
 STORE_OF = {"gate everysec": "everysec", REPLICATED: "primary"}
@@ -193,7 +194,7 @@ def _mode_of(store: Server) -> str:
 def _road(run: BenchmarkRun[Plan]) -> Road:
     plan, fixture = run.plan, make_fixture("bench-road")
     say(f"The whole road, {plan.road.seconds:g} s, nothing bound to a core")
-    with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0], settlers=plan.settlers) as shop:
+    with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0]) as shop:
         return repeat_disturbed(partial(travel, fixture, shop, plan.road))
 
 

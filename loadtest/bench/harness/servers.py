@@ -40,7 +40,7 @@ GATE = ["manage.py", "run_web"]  # as the demo starts it
 UNMARKED = ["-m", "loadtest.bench.gate.unmarked_server", "run_web"]
 # What a web process gets that counts no calls by address.
 NO_RATES = {"FAIRDROP_RATE_OF_BUYERS": "0", "FAIRDROP_RATE_OF_ASKS": "0", "FAIRDROP_RATE_OF_STREAMS": "0"}
-PLAIN = [*GRANIAN, *WSGI, "loadtest.bench.gate.plain_wsgi:application"]
+PLAIN = [*GRANIAN, *WSGI, "shop.wsgi:application"]  # with settings of its own
 
 
 @dataclass(frozen=True, kw_only=True)
