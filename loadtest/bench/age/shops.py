@@ -22,7 +22,7 @@ from inventory.postgres import LastingConnection
 from inventory.redis import Client, connect, keys, run_commands
 from inventory.telemetry import page
 from loadtest.bench.age import past
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
+from loadtest.bench.gate.settlement import BATCH, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.machine import one_row
@@ -80,12 +80,12 @@ def make_live_sales() -> None:
     """Make an open sale with plenty, and one that is sold out."""
     make_fixture(LIVE, hold_seconds=HOLD_SECONDS)
     gone = make_fixture(GONE, hold_seconds=HOLD_SECONDS, units=GONE_UNITS)
-    fill_line(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), gone, count=GONE_UNITS + GONE_CAPACITY)
+    fill_line(connect(), gone, count=GONE_UNITS + GONE_CAPACITY)
 
 
 def retired_bytes(*, holds: int) -> tuple[int, int]:
     """Sell `holds` units, let their holds end, retire the sale; return the SKU's bytes in Redis before and after."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     fixture = make_fixture(FORGOTTEN, hold_seconds=expiry.HOLD_SECONDS)
     expiry.make_due(fixture, holds=holds)
     expiry.expiry_seconds(fixture, holds=holds)
@@ -117,7 +117,7 @@ def watch_decisions(*, seconds: float) -> list[tuple[float, float]]:
 
 def looks_ms() -> dict[str, list[float]]:
     """Return how long each worker's look for work took, in ms, looked again and again."""
-    client, database = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), LastingConnection()
+    client, database = connect(), LastingConnection()
 
     def find_due() -> None:
         with database.get().cursor() as cursor:
@@ -157,13 +157,13 @@ def token_of_old_buyer() -> str:
 
 def script_calls() -> int:
     """Return how many script calls Redis has answered until now."""
-    (stats,) = run_commands(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), [("INFO", "commandstats")])
+    (stats,) = run_commands(connect(), [("INFO", "commandstats")])
     return sum(int(stats[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
 
 
 def settle_spread(*, asks: int, skus: int, rounds: int) -> list[tuple[float, float]]:
     """Settle `asks` requests in one SKU and spread over `skus`, in turns; return both rates of each round, a second."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     rates: dict[int, list[float]] = {1: [], skus: []}
     with warm_settler(client, make_fixture("age-warm"), batch=BATCH) as settler:
         shelves = {count: [make_fixture(f"age-spread-{count}-{each}") for each in range(count)] for count in rates}
@@ -186,7 +186,7 @@ def fill_large_sale(*, records: int) -> int:
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
     prime(written.sale.slug)
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     return int(run_commands(client, [("HLEN", keys.records(LARGE))])[0])
 
 
@@ -229,7 +229,7 @@ def reconcile_large_sale(*, longest_seconds: float) -> tuple[float | None, int, 
     Return the seconds of the comparison (None: it never came to its end), how many differences were found, and the
     CPU seconds this process used.
     """
-    reconciler = _Watched(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), longest_seconds=longest_seconds)
+    reconciler = _Watched(connect(), longest_seconds=longest_seconds)
     used, drifts = time.process_time(), 0
     with suppress(Stopped):
         while True:
@@ -302,7 +302,7 @@ def _entries(sales: int) -> list[SaleEntry]:
 
 
 def _gauges(sales: int) -> Gauges:
-    gauges, look = Gauges(), look_at(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), [LIVE])[LIVE]
+    gauges, look = Gauges(), look_at(connect(), [LIVE])[LIVE]
     live = Sale.objects.select_related("stock").get(slug=LIVE)
     shown = [deepcopy(live) for _ in range(sales)]
     for number, sale in enumerate(shown):

@@ -41,7 +41,7 @@ cluster-port {port}
 cluster-config-file nodes.conf
 cluster-require-full-coverage no
 """
-SLOTS, READY_SECONDS, CLIENT_TIMEOUT_SECONDS = 16_384, 30.0, 5.0
+SLOTS, READY_SECONDS = 16_384, 30.0
 # All processes together use less than this while one looks for so long: then none is starting.
 RESTING_SECONDS, LOOK_SECONDS = 0.1, 1.0
 # PostgreSQL vacuums what the rounds before wrote, and may still be at it.
@@ -213,7 +213,7 @@ def load_shop(
     fixtures: Sequence[Fixture], shop: RunningShop, *, asks: Sequence[bytes], plan: Plan, seconds: float
 ) -> Load:
     """Send `asks` for so long. Raises LoadFailed."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     # Each line is watched by itself and gets every n-th request.
     lines = [Backlog(client, each.sku, sale_id=each.sale_id, max_undecided=MAX_UNDECIDED) for each in fixtures]
     backlogs = itertools.cycle(lines)

@@ -24,7 +24,6 @@ MAX_UNDECIDED = 6000
 LOOK_SECONDS = 0.02
 DRAIN_SECONDS = 60.0
 MAX_PER_SECOND = 25_000
-CLIENT_TIMEOUT_SECONDS = 5.0
 HELD = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held'"
 
 
@@ -97,7 +96,7 @@ def travel(fixture: Fixture, shop: RunningShop, window: LoadWindow, *, max_per_s
 
     max_per_second: more than the loader can ask for long; more payloads are not prepared.
     """
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     port, count = shop.web.port, int(max_per_second * window.whole_seconds)
     backlog = Backlog(client, fixture.sku, sale_id=fixture.sale_id)
     payloads = fresh_payloads(fixture.slug, port=port, count=count)
@@ -139,7 +138,7 @@ def _each(
 
 def wait_until_decided(sku: str) -> None:
     """Return when nobody waits any more. Raises LoadFailed when that takes too long."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
 
     def undecided() -> int:
         state = audit_line.look(client, sku)

@@ -31,7 +31,6 @@ BATCH = 500
 # As many as several batches: PostgreSQL plans a statement again the first five times.
 WARM_UP_REQUESTS = {BATCH: 5_000, 1: 20}
 MAX_SECONDS = 60.0
-CLIENT_TIMEOUT_SECONDS = 5.0
 # Of the buyers of this process: each has another address.
 NUMBERS = itertools.count()
 
@@ -58,7 +57,7 @@ def measure_settlement(
     after_batches: what is measured of them each time, as their limit. A round that the host disturbed is measured
     again, with what comes after it.
     """
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     emptied: dict[int, list[Emptied]] = {BATCH: [], 1: []}
     with ExitStack() as stack:
         settlers = {batch: stack.enter_context(warm_settler(client, fixture, batch=batch)) for batch in emptied}

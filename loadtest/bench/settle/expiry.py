@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 
 from inventory.redis import connect
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
+from loadtest.bench.gate.settlement import BATCH, empty_line, fill_line, warm_settler
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import one_row
 from loadtest.bench.harness.timing import wait_for
@@ -24,7 +24,7 @@ LEFT = (
 
 def make_due(fixture: Fixture, *, holds: int) -> None:
     """Let the settler give `holds` holds of `fixture` (hold_seconds: HOLD_SECONDS), and wait until all are over."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     with warm_settler(client, fixture, batch=BATCH, warm_up=0) as settler:
         fill_line(client, fixture, count=holds)
         empty_line(settler, count=holds)

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import wait_until_decided
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
+from loadtest.bench.gate.settlement import BATCH, empty_line, fill_line, warm_settler
 from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.limits import commit_waits_ms
@@ -81,7 +81,7 @@ def _calls(plan: Plan) -> int:
 
 def begin_payments(fixture: Fixture, *, count: int) -> list[Payment]:
     """Let the settler hold a unit for each of `count` buyers who then begin to pay; return their payments."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     with warm_settler(client, fixture, batch=BATCH, warm_up=0) as settler:
         fill_line(client, fixture, count=count)
         empty_line(settler, count=count)

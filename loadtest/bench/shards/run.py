@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from inventory.redis import connect, keys, node_of
 from loadtest.bench.capacity.report import Deployment, Plan
 from loadtest.bench.capacity.shops import (
-    CLIENT_TIMEOUT_SECONDS,
     READY_SECONDS,
     Deployed,
     asks_of,
@@ -126,7 +125,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
 
 def by_shard(running: Deployed) -> Shards:
     """Return the sales by whether they lie where the list of all SKUs does. Raises LoadFailed when all or none do."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    client = connect()
     name = node_of(client, keys.skus())
     here = {each.sku: node_of(client, keys.line(each.sku)) == name for each in running.fixtures}
     out_of_reach = [each for each in running.fixtures if here[each.sku]]

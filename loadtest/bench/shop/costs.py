@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from inventory.redis import Client, connect, keys, run_commands
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
+from loadtest.bench.gate.settlement import BATCH, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import in_turns, say_fields
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import children_of
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.stores import Servers
 from workers.settler import Settler
@@ -110,7 +111,7 @@ class Brake:
 
 def measure_costs(scale: Scale, *, servers: Servers) -> Costs:
     """Measure both curves. Raises LoadFailed when a line never empties."""
-    client, costs = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), Costs()
+    client, costs = connect(), Costs()
     found: dict[int, list[Cost]] = {count: [] for count in scale.skus}
     long_line = make_fixture("bench-long-line")
     brake = Brake(lambda: _waiting(client, long_line))
@@ -200,11 +201,11 @@ def _shrink(client: Client, fixture: Fixture, settler: Settler, brake: Brake, *,
 
 def _wait_for_rewrite(client: Client) -> None:
     """Wait until Redis does not rewrite its file: as much work as it holds data, no matter who asks meanwhile."""
-    deadline = time.monotonic() + MAX_SECONDS
-    while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"Redis still rewrites its file after {MAX_SECONDS:g} s")
-        time.sleep(0.05)
+
+    def is_rewriting() -> bool:
+        return bool(run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"])
+
+    wait_for(False, is_rewriting, seconds=MAX_SECONDS, what="Redis rewrites its file")
 
 
 def settle_down(settler: Settler, client: Client, shelf: Sequence[Fixture], *, to: int = 0) -> None:
