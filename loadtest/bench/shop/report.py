@@ -216,7 +216,6 @@ class Plan:
     copied: int = 20_000
     web_workers: int = 1
     crowd_workers: int = 2
-    settlers: int = 1
     generators: int = 2
     rest_seconds: float = 1.0
 
@@ -249,7 +248,7 @@ QUICK = Plan(
 METHOD = (
     "Everything in one run on one machine, with stores of its own: PostgreSQL with fsync, Valkey with appendfsync "
     "always. Web ({web_workers} process, {crowd_workers} in the spike, whose connections are more than one may hold), "
-    "{settlers} settler, both stores and the load generator share all cores; "
+    "1 settler, both stores and the load generator share all cores; "
     "nothing is bound to one, except for the sold-out answers. The generators are bare epoll loops of our own.",
     REPEATED,
     "Limits, in the same run: a server that does nothing (an ASGI application on the same server with the same flags "

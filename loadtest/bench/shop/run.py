@@ -28,11 +28,9 @@ from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.shop.costs import measure_costs
 from loadtest.bench.shop.overload import measure_overload
 from loadtest.bench.shop.report import FULL, METHOD, QUICK, Limits, Plan, Results, figures_of
-from loadtest.bench.shop.spike import Opening, Spike, measure_spike
+from loadtest.bench.shop.spike import LEAD_SECONDS, Spike, measure_spike
 from loadtest.bench.shop.tables import comparisons_of, picture_of
 
-# From the moment a crowd stands ready to the opening of its sale: web knows the sale by then.
-LEAD_SECONDS = 4.0
 # The generator must not be faster than this for long: more payloads than that are not prepared.
 MAX_PER_SECOND = 18_000
 LET_IN = "SELECT count(*) FROM shop_order WHERE sale_id IN (%s, %s)"
@@ -46,7 +44,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         figures=figures_of(results),
         samples=[asdict(turn) for turn in results.turns],
         faults=results.faults,
-        comparisons=comparisons_of(results),
+        comparisons=comparisons_of(results, cores=len(machine.cores())),
         picture=picture_of(results),
     )
 
@@ -60,7 +58,7 @@ def measure_all(run: BenchmarkRun[Plan]) -> Results:
 
     def shop(workers: int) -> AbstractContextManager[RunningShop]:
         stores = run.stores.pairs[0]
-        return running_shop(probe.slug, place=run.place, stores=stores, settlers=plan.settlers, workers=workers)
+        return running_shop(probe.slug, place=run.place, stores=stores, workers=workers)
 
     with shop(plan.crowd_workers) as crowd_shop:
         noop_spike, spikes, opened = _spikes(probe, crowd_shop, run)
@@ -129,18 +127,14 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
     crowd = partial(measure_spike, buyers=plan.buyers, generators=plan.generators)
     with serving("no-op crowd", NOOP, place=run.place, slug=probe.slug, workers=plan.crowd_workers) as noop:
         crew = machine.Crew(children={machine.WEB: [noop.child]})
-
-        def open_nothing() -> Opening:
-            return Opening(time.time() + LEAD_SECONDS)
-
-        once = partial(crowd, probe.slug, port=noop.port, crew=crew, open_sale=open_nothing)
+        once = partial(crowd, probe.slug, port=noop.port, crew=crew, open_sale=lambda: None)
         noop_spike = repeat_disturbed(once, of="no-op")
     opened: list[Fixture] = []
 
-    def open_sale() -> Opening:
+    def open_sale() -> Fixture:
         slug = f"bench-spike-{len(opened)}"
         opened.append(make_fixture(slug, units=plan.spike_units, opens_in_seconds=LEAD_SECONDS))
-        return Opening(opened[-1].opens_at.timestamp(), fixture=opened[-1])
+        return opened[-1]
 
     def open_next() -> Spike:
         time.sleep(plan.rest_seconds)

@@ -22,6 +22,8 @@ from loadtest.bench.load.subprocesses import Hand, ask_all, hands_of
 
 ADMITTED, REFUSED = 202, 409
 RETRY_SECONDS = 1.0  # as Retry-After of a 503 says
+# From the moment a crowd stands ready to the opening of its sale: web knows the sale by then.
+LEAD_SECONDS = 4.0
 CALM_SECONDS = 0.5  # nobody was admitted and nothing decided for so long: it is over
 MAX_SECONDS = 60.0
 LAST_DECISION = "SELECT extract(epoch FROM max(decided_at)), count(*) FROM shop_order WHERE sale_id = %s"
@@ -51,20 +53,13 @@ class Spike:
         return self.silent + sum(count for status, count in self.statuses.items() if status not in (ADMITTED, REFUSED))
 
 
-@dataclass(frozen=True)
-class Opening:
-    """When a sale opens (s since 1970), and which; None: nothing is sold."""
-
-    opens_at: float
-    fixture: Fixture | None = None
-
-
 def measure_spike(
-    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_sale: Callable[[], Opening]
+    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_sale: Callable[[], Fixture | None]
 ) -> Spike:
-    """Let `buyers` ask for `slug` from `generators` processes at the moment that `open_sale` returns.
+    """Let `buyers` ask for `slug` from `generators` processes at the moment at which it opens.
 
-    It is called when every connection is open. Raises LoadFailed.
+    open_sale: called when every connection is open; returns the sale, which opens LEAD_SECONDS later, or None: nothing
+    is sold. Raises LoadFailed.
     """
     payloads = fresh_payloads(slug, port=port, count=buyers)
     shares = [payloads[number::generators] for number in range(generators)]
@@ -74,9 +69,10 @@ def measure_spike(
         crowds = list(hands.values())
         ready = [{"port": port, "buyers": len(share), "retry_seconds": RETRY_SECONDS} for share in shares]
         ask_all(crowds, stand_ready, ready)
-        opening = open_sale()
+        fixture = open_sale()
+        opens_at = fixture.opens_at.timestamp() if fixture else time.time() + LEAD_SECONDS
         before, own, stolen = crew.read(), _own_seconds(crowds), Stolen()
-        asked = [{"requests": share, "begins_at": opening.opens_at} for share in shares]
+        asked = [{"requests": share, "begins_at": opens_at} for share in shares]
         for told in ask_all(crowds, ask_together, asked):
             answers.add(told)
         # Before the connections end: closing 20,000 of them is work that no buyer waited for.
@@ -84,23 +80,25 @@ def measure_spike(
         cpu_seconds, share = used(before, crew.read(), generator=own), stolen.share()
         for hand in crowds:
             hand.ask(go_home)
-    return _result(answers, opening, cpu_seconds=cpu_seconds, stolen=share)
+    return _result(answers, fixture, opens_at=opens_at, cpu_seconds=cpu_seconds, stolen=share)
 
 
 def _own_seconds(crowds: Sequence[Hand]) -> float:
     return sum(hand.ask(time.process_time) for hand in crowds)
 
 
-def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, float], stolen: float) -> Spike:
+def _result(
+    answers: Answers, fixture: Fixture | None, *, opens_at: float, cpu_seconds: Mapping[str, float], stolen: float
+) -> Spike:
     """Return what became of everybody, once the last decision is in the books."""
     statuses = answers.statuses()
-    decided_at, decided = _last_decision(opening.fixture) if opening.fixture else (opening.opens_at, 0)
+    decided_at, decided = _last_decision(fixture) if fixture else (opens_at, 0)
     return Spike(
         waits_ms={status: sorted(answers.waits_ms(status)) for status in statuses},
         statuses=statuses,
         shed=answers.shed,
         silent=answers.silent,
-        last_decision_seconds=decided_at - opening.opens_at,
+        last_decision_seconds=decided_at - opens_at,
         decided=decided,
         cpu_seconds=cpu_seconds,
         stolen=stolen,
@@ -114,7 +112,7 @@ def _last_decision(fixture: Fixture) -> tuple[float, int]:
     while time.monotonic() < deadline:
         seen = reading.figures(client, fixture.sku, sale_id=fixture.sale_id)
         now = () if seen is None else (seen.admitted, seen.decided, seen.available)
-        if now and now == before and (seen is None or not seen.available):
+        if seen is not None and not seen.available and now == before:
             break
         before = now
         time.sleep(CALM_SECONDS)

@@ -4,7 +4,6 @@ Never excuses a missed floor.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -26,14 +25,14 @@ MIN_SHOWN_US = 0.02
 HEAD = ("CPU µs for an answer", *PARTS, "together", "most answers/s")
 
 
-def comparisons_of(results: Results) -> list[Comparison]:
-    """Return every table."""
+def comparisons_of(results: Results, *, cores: int) -> list[Comparison]:
+    """Return every table. cores: that carry everything."""
     return [
         redis_commands(results.road.redis),
         _spikes(results),
-        spike_shares(results.spikes, results.noop_spike),
+        spike_shares(results.spikes, results.noop_spike, cores=cores),
         _steps(results.overload),
-        overload_shares(results.overload),
+        overload_shares(results.overload, cores=cores),
         _costs(results.costs),
     ]
 
@@ -48,18 +47,13 @@ def redis_commands(costs: Mapping[str, CommandCost]) -> Comparison:
     return Comparison(title="Redis for a sustained decision, by command", head=COMMANDS, rows=rows, note=note)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _row(name: str, cpu_us: Mapping[str, float], *, cores: int) -> tuple[str, ...]:
     together = sum(cpu_us[part] for part in PARTS)
     return name, *(number(cpu_us[part]) for part in PARTS), number(together), number(ratio(cores * 1e6, together))
 
 
-def spike_shares(spikes: Sequence[Spike], noop: Spike, *, cores: int | None = None) -> Comparison:
+def spike_shares(spikes: Sequence[Spike], noop: Spike, *, cores: int) -> Comparison:
     """Return the CPU time of an answer in the middle spike alongside the no-op server's, and what follows from it."""
-    cores = cores or _cores()
     middle = sorted(spikes, key=lambda spike: quantile(spike.waits_ms.get(REFUSED, []), 0.99))[len(spikes) // 2]
     cpu = {name: _each(spike) for name, spike in (("no-op server", noop), ("shop", middle))}
     nothing, shop = cpu["no-op server"], cpu["shop"]
@@ -89,9 +83,8 @@ def _each(spike: Spike) -> dict[str, float]:
     return microseconds_each(spike.cpu_seconds, answers=sum(spike.statuses.values()) + spike.shed)
 
 
-def overload_shares(found: OverloadRun, *, cores: int | None = None) -> Comparison:
+def overload_shares(found: OverloadRun, *, cores: int) -> Comparison:
     """Return the CPU time of an answer at the knee and around the overload, and what follows from it."""
-    cores = cores or _cores()
     knee, storm = (sum(each.get(part, 0.0) for part in PARTS) for each in (found.knee.cpu_us, found.cpu_us))
     seconds = found.end - found.begin
     decided = sum(found.decided[found.begin : found.end])
