@@ -75,10 +75,12 @@ def _run(name: str, options: argparse.Namespace) -> int:
 
 def _end(failed: list[str], *, out: Path) -> int:
     """Write the table of the pages that are there, say what was missed, and return the exit code."""
-    pages = [page for name in BENCHMARKS if (page := read_page(out, name)) is not None]
+    pages = {name: page for name in BENCHMARKS if (page := read_page(out, name)) is not None}
     out.mkdir(parents=True, exist_ok=True)
     (out / "README.md").write_text(page_of(pages))
-    reasons = [f"{page.name}: {reason}" for page in pages for reason in missed(page.figures, faults=page.faults)]
+    reasons = [
+        f"{name}: {reason}" for name, page in pages.items() for reason in missed(page.figures, faults=page.faults)
+    ]
     reasons += [f"{name} ended with an error" for name in failed]
     say("\n".join(f"✗ {reason}" for reason in reasons) or "✓ Every floor of every benchmark holds.")
     say(f"Written to {out}: README.md")

@@ -5,12 +5,11 @@ Never measures, never mends what they say.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.report import Figure, markdown_table, missed, number
+from loadtest.bench.harness.report import Figure, Report, markdown_table, missed, number
 
 # In the order they run: package and page have the same name.
 BENCHMARKS = (
@@ -20,34 +19,21 @@ HEAD = ("figure", "measured", "unit", "floor", "", "÷ limit")
 FIELDS = ("name", "value", "unit", "at_least", "at_most", "aim", "limit")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """What one benchmark wrote."""
+def read_page(folder: Path, name: str) -> Report | None:
+    """Return what the page `name` of `folder` says, None when it is not there; facts and method are left out.
 
-    name: str
-    title: str
-    command: str
-    date: str
-    revision: str
-    quick: bool
-    figures: Sequence[Figure]
-    faults: Sequence[str]
-
-
-def read_page(folder: Path, name: str) -> Page | None:
-    """Return the page `name` of `folder`, None when it is not there. Raises ValueError when it is no such page."""
+    Raises ValueError when it is no such page.
+    """
     path = folder / f"{name}.json"
     if not path.exists():
         return None
     whole = json.loads(path.read_text())
     try:
-        return Page(
-            name=name,
-            title=whole.get("title", name),  # earlier pages had none, nor their command
-            command=whole.get("command", f"python -m loadtest.bench {name}"),
-            **{field: whole[field] for field in ("date", "revision", "quick")},
+        return Report(
+            **{field: whole[field] for field in ("title", "command", "date", "revision", "quick", "faults")},
             figures=[_figure(each) for each in whole["figures"]],
-            faults=whole.get("faults", []),
+            facts={},
+            method=(),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not the page of a benchmark: {error!r}") from error
@@ -58,18 +44,20 @@ def _figure(row: dict[str, Any]) -> Figure:
     return Figure(**{"value": float("nan"), **known})  # what was not a number is null in JSON
 
 
-def page_of(pages: Sequence[Page]) -> str:
-    """Return the table of all pages as Markdown."""
-    reasons = [f"- ✗ {page.name}: {each}" for page in pages for each in missed(page.figures, faults=page.faults)]
+def page_of(pages: Mapping[str, Report]) -> str:
+    """Return the table of all pages, each by its name, as Markdown."""
+    reasons = [
+        f"- ✗ {name}: {each}" for name, page in pages.items() for each in missed(page.figures, faults=page.faults)
+    ]
     parts = [
         "# Benchmarks",
         "`make bench` runs all of them, one after the other, and writes this page from their JSON. ÷ limit is a figure "
         "over what the parts below could do at most in the same run; each page says what that is.",
         "\n".join(reasons) or "✓ Every floor holds.",
     ]
-    for page in pages:
+    for name, page in pages.items():
         parts += [
-            f"## [{page.title}]({page.name}.md)",
+            f"## [{page.title}]({name}.md)",
             f"`{page.command}`, {page.date}, revision `{page.revision}`"
             + (" (a quick run: too short to be quoted)" if page.quick else ""),
             markdown_table(HEAD, list(map(_row, page.figures)), right=(1, 3, 5)),

@@ -311,7 +311,7 @@ def test_the_table_of_all_names_what_was_missed(tmp_path: Path, value: float | N
     page = read_page(tmp_path, "shop")
     assert page is not None
     assert len(missed(page.figures, faults=page.faults)) == reasons
-    text = page_of([page])
+    text = page_of({"shop": page})
     assert ("✓ Every floor holds." in text) is (reasons == 0)
     if value == 9.0:
         assert "| road | 9.00 | a second | ≥ 8.00 | ✓ | 0.45 |" in text
@@ -321,7 +321,7 @@ def test_a_fault_without_a_figure_is_named_too(tmp_path: Path) -> None:
     write_page(tmp_path, value=9.0)
     page = read_page(tmp_path, "shop")
     assert page is not None
-    assert "- ✗ shop: oversold" in page_of([replace(page, faults=["oversold"])])
+    assert "- ✗ shop: oversold" in page_of({"shop": replace(page, faults=["oversold"])})
     assert read_page(tmp_path, "gate") is None
 
 
