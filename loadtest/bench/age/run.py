@@ -17,7 +17,7 @@ from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say, say_fields
 from loadtest.bench.harness.report import quantile
-from loadtest.bench.harness.servers import call, kept_connection, read_page
+from loadtest.bench.harness.servers import kept_connection, read_page
 from loadtest.bench.load.loader import Load, ask_evenly
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
@@ -106,6 +106,8 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     after = shop.cpu_seconds()
     waits = [wait for at, wait in decisions if load.began_at <= at < load.began_at + load.seconds]
     listed, list_ms = read_often(shop, "/api/v1/sales")
+    with kept_connection(shop.port) as connection:
+        metrics, _ = read_page(connection, "/metrics", headers={})
     return AgeRound(
         side=shop.name,
         decided=len(waits),
@@ -115,7 +117,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
         cpu_us=sum(after[name] - before[name] for name in after) * 1_000_000 / max(1, len(decisions)),
         list_bytes=len(listed),
         list_ms=list_ms,
-        metrics_bytes=metrics_bytes(shop),
+        metrics_bytes=len(metrics),
         looks_ms=shop.hand.ask(shops.looks_ms),
     )
 
@@ -144,14 +146,6 @@ def read_often(shop: AgeShop, path: str, *, cookie: str = "") -> tuple[bytes, fl
     with kept_connection(shop.port) as connection:
         read = [read_page(connection, path, headers=headers) for _ in range(PAGE_READS)]
     return read[-1][0], statistics.median(took_ms for _, took_ms in read)
-
-
-def metrics_bytes(shop: AgeShop) -> int:
-    """Return the length of the page of metrics. Raises LoadFailed when it is not there."""
-    status, body = call(shop.port, "/metrics", method="GET")
-    if status != 200:
-        raise LoadFailed(f"{shop.name}: /metrics was answered {status}")
-    return len(body)
 
 
 def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, float], dict[str, float]]:

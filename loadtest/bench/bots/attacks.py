@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from loadtest.bench.bots.crowd import CODE, EMAIL, PASS, ROBBER_ADDRESS
+from loadtest.bench.harness.fixtures import NO_LIMIT
 from loadtest.bench.harness.servers import kept_connection, post_json
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address
@@ -27,6 +28,7 @@ AT_ONCE = 20
 ENVIRONMENT = {"FAIRDROP_RATE_OF_ASKS": f"{AT_ONCE}:0.001", "FAIRDROP_TRUSTED_PROXIES": "127.0.0.0/8"}
 NETWORK_LIMIT = 6
 ROBBER_NETWORK = network_of(ROBBER_ADDRESS)
+LIMITED, REVOKED = {"per_network_limit": NETWORK_LIMIT}, {"revoked_networks": network_mark(ROBBER_NETWORK)}
 ADMITTED, NOT_SHOWN, OK = 202, 403, 200
 # Of the right form, and of no sale.
 MADE_UP_CODE = "0000-0000-0000"
@@ -35,10 +37,10 @@ MAILBOX = "robber@example.com"
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """name: of the defence, as its mutant's. network_limit: of the sale, 0: none.
+    """name: of the defence, as its mutant's. presses: a (token, address) for each.
 
-    presses: a (token, address) for each. limit: how many of them the defence may let in. revoked: the robber's network
-    is, in this sale. terms: other columns of the sale. code: which each press shows. mailbox: each press proves that
+    limit: how many of them the defence may let in. terms: columns of the sale, without a limit by network by default.
+    code: which each press shows. mailbox: each press proves that
     its buyer reads this one. releases: each place is given back before the next press. counted: the answer that counts
     as let in; 403 is that to a code that was looked up.
     """
@@ -46,9 +48,7 @@ class Attack:
     name: str
     presses: Callable[[], list[tuple[str, str]]]
     limit: int
-    network_limit: int = 0
-    revoked: bool = False
-    terms: Mapping[str, Any] = field(default_factory=dict)
+    terms: dict[str, Any] = field(default_factory=dict)
     code: str = ""
     mailbox: str = ""
     releases: bool = False
@@ -57,8 +57,7 @@ class Attack:
     @property
     def columns(self) -> dict[str, Any]:
         """Return the columns of a sale that is attacked."""
-        revoked = network_mark(ROBBER_NETWORK) if self.revoked else ""
-        return {"per_network_limit": self.network_limit, "revoked_networks": revoked, **self.terms}
+        return NO_LIMIT | self.terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +93,12 @@ def play(attack: Attack, *, port: int, slug: str) -> int:
             status, told = post_json(connection, f"/api/v1/sales/{slug}/requests", headers=headers, body=body)
             let_in += status == attack.counted
             if attack.releases and status == ADMITTED:
-                _give_back(connection, told["request_id"], headers=headers)
+                give_back(connection, told["request_id"], headers=headers)
     return let_in
 
 
-def _give_back(connection: http.client.HTTPConnection, name: str, *, headers: Mapping[str, str]) -> None:
+def give_back(connection: http.client.HTTPConnection, name: str, *, headers: Mapping[str, str]) -> None:
+    """Cancel a request. Raises LoadFailed unless that is answered 200."""
     status, told = post_json(connection, f"/api/v1/requests/{name}/cancel", headers=headers, body={})
     if status != OK:
         raise LoadFailed(f"a place was not given back: {status} {told}")
@@ -139,9 +139,9 @@ def _with_tokens_of_a_revoked_network() -> list[tuple[str, str]]:
 
 ATTACKS = (
     Attack(name="address_bucket", presses=_of_one_address, limit=AT_ONCE),
-    Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, limit=NETWORK_LIMIT),
+    Attack(name="network_units", presses=_of_one_network, limit=NETWORK_LIMIT, terms=LIMITED),
     Attack(name="token_end", presses=_with_old_tokens, limit=0),
-    Attack(name="revocation", presses=_with_tokens_of_a_revoked_network, limit=0, revoked=True),
+    Attack(name="revocation", presses=_with_tokens_of_a_revoked_network, limit=0, terms=REVOKED),
     Attack(name="holds", presses=_of_one_buyer, limit=settings.MAX_ENDED_REQUESTS, releases=True),
     Attack(name="passes", presses=_of_many_networks, limit=0, terms=PASS),
     Attack(name="codes", presses=_of_many_networks, limit=0, terms=CODE, code=MADE_UP_CODE),

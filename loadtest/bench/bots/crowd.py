@@ -74,7 +74,7 @@ class Robber:
     releases: bool = False
 
 
-NOBODY, ONE_ADDRESS, ONE_NETWORK, MANY_NETWORKS, HOLDING, SOLVER, SOLVER_ON_TWO, GUESSING = ROBBER_NAMES = (
+NOBODY, ONE_ADDRESS, ONE_NETWORK, MANY_NETWORKS, HOLDING, SOLVER, SOLVER_ON_TWO, GUESSING = (
     "nobody",
     "one address",
     "first 10 ms, one network",

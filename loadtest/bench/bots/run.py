@@ -9,12 +9,13 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import QuerySet
 
-from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, mutant_of, play
+from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, give_back, mutant_of, play
 from loadtest.bench.bots.crowd import (
     FULL,
     OPENINGS,
@@ -45,7 +46,7 @@ from loadtest.bench.bots.report import (
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say, say_fields
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.report import markdown_table, quantile
-from loadtest.bench.harness.servers import GATE, WebServer, Workspace, call, serving
+from loadtest.bench.harness.servers import GATE, WebServer, Workspace, kept_connection, serving
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_in_turn
 from loadtest.bench.load.loop import LoadFailed
@@ -55,7 +56,7 @@ from shop.models import Order
 CONNECTIONS = 500
 PREPARING_SECONDS = 4.0
 DECIDED_SECONDS = 60.0
-OK, ADMITTED, REFUSED, SHED = 200, 202, 429, 503
+ADMITTED, REFUSED, SHED = 202, 429, 503
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -65,14 +66,15 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     rows = [(robber, defence) for robber, defences in OPENINGS.items() for defence in defences]
     for number in range(plan.rounds):
         for row, (robber, defence) in enumerate(rows):
-            opening = RobberOpening(
+            opening = one_opening(
                 f"bots-{row}-{number}",
                 robber=robbers_of(plan)[robber],
                 defence=defence,
-                plan=plan,
+                run=run,
+                dice=random.Random(plan.seed + number),
                 pass_seconds=costs.seconds,
             )
-            found.append(opening.run(place=run.place, dice=random.Random(plan.seed + number)))
+            found.append(opening)
             say_fields(found[-1])
     table = comparison_of(found)
     say("\n" + markdown_table(table.head, table.rows, right=()) + "\n")
@@ -87,72 +89,69 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     )
 
 
-class RobberOpening:
-    """One opening. pass_seconds: what one pass costs the robber."""
+def one_opening(
+    sku: str, *, robber: Robber, defence: Defence, run: BenchmarkRun[Plan], dice: random.Random, pass_seconds: float
+) -> BotRound:
+    """Let people and robber press, wait until the books are at rest, and say who holds what. Raises LoadFailed.
 
-    def __init__(self, sku: str, *, robber: Robber, defence: Defence, plan: Plan, pass_seconds: float) -> None:
-        self._robber, self._defence, self._plan = robber, defence, plan
-        self._pass_seconds = pass_seconds
-        self._fixture = make_fixture(sku, units=plan.units, **defence.terms)
+    pass_seconds: what one pass costs the robber.
+    """
+    plan, fixture = run.plan, make_fixture(sku, units=run.plan.units, **defence.terms)
+    armed = Armed(people=people_of(plan, dice=dice), robber=presses_of(robber, plan))
+    if defence.asks_for_passes:
+        armed = with_passes(armed, sku, robber=robber, pass_seconds=pass_seconds)
+    if defence.asks_for_codes:
+        armed = with_codes(armed, sku, robber=robber, plan=plan, dice=dice)
+    probe, cores = make_fixture(f"{sku}-probe", units=10), os.sched_getaffinity(0)
+    own = replace(run.place, environment={**run.place.environment, **defence.environment})
+    with (
+        serving(f"web {sku}", GATE, place=own, slug=probe.slug) as web,
+        own.worker("settler"),
+        hands_of(["people", "robber"], redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
+    ):
+        sides = [(hands["people"], armed.people)]
+        sides += [(hands["robber"], armed.robber)] if armed.robber else []
+        answers = _press_together(sides, slug=sku, web=web)
+        let_in = sum(map(_let_in, answers))
+        robbers = {press.buyer: press.token for press in armed.robber}
+        _wait_until_held(fixture, units=min(plan.units, let_in))
+        if robber.releases:
+            _give_back(fixture, robbers, web=web, let_in=let_in, units=plan.units)
+        got = set(_held(fixture).values_list("buyer", flat=True))
+    connection.close()
+    return BotRound(
+        attack=robber.name,
+        defence=defence.name,
+        units=plan.units,
+        addresses=len(robber.addresses),
+        **_outcome(armed, answers=answers, got=got),
+    )
 
-    def run(self, *, place: Workspace, dice: random.Random) -> BotRound:
-        """Let people and robber press, wait until the books are at rest, and say who holds what. Raises LoadFailed."""
-        sku, armed = self._fixture.sku, self._armed(dice)
-        probe, cores = make_fixture(f"{sku}-probe", units=10), os.sched_getaffinity(0)
-        own = replace(place, environment={**place.environment, **self._defence.environment})
-        with (
-            serving(f"web {sku}", GATE, place=own, slug=probe.slug) as web,
-            own.worker("settler"),
-            hands_of(["people", "robber"], redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
-        ):
-            sides = [(hands["people"], armed.people)]
-            sides += [(hands["robber"], armed.robber)] if armed.robber else []
-            answers = _press_together(sides, slug=self._fixture.slug, web=web)
-            let_in = sum(map(_let_in, answers))
-            robbers = {press.buyer: press.token for press in armed.robber}
-            _wait_until_held(self._fixture, units=min(self._plan.units, let_in))
-            if self._robber.releases:
-                _give_back(self._fixture, robbers, web=web, let_in=let_in, units=self._plan.units)
-            got = set(_held(self._fixture).values_list("buyer", flat=True))
-        connection.close()
-        return self._outcome(armed, answers=answers, got=got)
 
-    def _armed(self, dice: random.Random) -> Armed:
-        armed = Armed(people=people_of(self._plan, dice=dice), robber=presses_of(self._robber, self._plan))
-        slug, robber, plan = self._fixture.slug, self._robber, self._plan
-        if self._defence.asks_for_passes:
-            armed = with_passes(armed, slug, robber=robber, pass_seconds=self._pass_seconds)
-        if self._defence.asks_for_codes:
-            armed = with_codes(armed, slug, robber=robber, plan=plan, dice=dice)
-        return armed
-
-    def _outcome(self, armed: Armed, *, answers: Sequence[Answers], got: set[str]) -> BotRound:
-        of_people, *others = answers
-        people = {press.at: press for press in armed.people}
-        if of_people.silent or len(of_people.status) != len(people):
-            raise LoadFailed(f"{len(people) - len(of_people.status)} people were not answered")
-        waits = [(came - intended) * 1000 for came, intended in zip(of_people.came, of_people.intended, strict=True)]
-        told = zip(of_people.intended, of_people.status, strict=True)
-        refused = [people[intended] for intended, status in told if status == REFUSED]
-        return BotRound(
-            attack=self._robber.name,
-            defence=self._defence.name,
-            units=self._plan.units,
-            robber=sum(press.buyer in got for press in armed.robber),
-            people=sum(press.buyer in got for press in armed.people),
-            shared=sum(press.is_shared and press.buyer in got for press in armed.people),
-            people_let_in=_let_in(of_people),
-            robber_let_in=sum(map(_let_in, others)),
-            refused=len(refused),
-            refused_shared=sum(press.is_shared for press in refused),
-            again=of_people.statuses().get(SHED, 0),
-            p50_ms=quantile(waits, 0.5),
-            p99_ms=quantile(waits, 0.99),
-            addresses=len(self._robber.addresses),
-            tokens=len(armed.robber),
-            proofs=armed.proofs,
-            cpu_seconds=armed.cpu_seconds,
-        )
+def _outcome(armed: Armed, *, answers: Sequence[Answers], got: set[str]) -> dict[str, Any]:
+    """Return what came of the presses, by its name in a BotRound. Raises LoadFailed when people were not answered."""
+    of_people, *others = answers
+    people = {press.at: press for press in armed.people}
+    if of_people.silent or len(of_people.status) != len(people):
+        raise LoadFailed(f"{len(people) - len(of_people.status)} people were not answered")
+    waits = [(came - intended) * 1000 for came, intended in zip(of_people.came, of_people.intended, strict=True)]
+    told = zip(of_people.intended, of_people.status, strict=True)
+    refused = [people[intended] for intended, status in told if status == REFUSED]
+    return {
+        "robber": sum(press.buyer in got for press in armed.robber),
+        "people": sum(press.buyer in got for press in armed.people),
+        "shared": sum(press.is_shared and press.buyer in got for press in armed.people),
+        "people_let_in": _let_in(of_people),
+        "robber_let_in": sum(map(_let_in, others)),
+        "refused": len(refused),
+        "refused_shared": sum(press.is_shared for press in refused),
+        "again": of_people.statuses().get(SHED, 0),
+        "p50_ms": quantile(waits, 0.5),
+        "p99_ms": quantile(waits, 0.99),
+        "tokens": len(armed.robber),
+        "proofs": armed.proofs,
+        "cpu_seconds": armed.cpu_seconds,
+    }
 
 
 def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
@@ -196,10 +195,9 @@ def _wait_until_held(fixture: Fixture, *, units: int) -> None:
 def _give_back(fixture: Fixture, robbers: dict[str, str], *, web: WebServer, let_in: int, units: int) -> None:
     """Cancel all that the robber holds, until it holds nothing. robbers: token by buyer. Raises LoadFailed."""
     while held := list(_held(fixture).filter(buyer__in=robbers).values_list("request_id", "buyer")):
-        for name, buyer in held:
-            status, body = call(web.port, f"/api/v1/requests/{name}/cancel", token=robbers[buyer], body=b"{}")
-            if status != OK:
-                raise LoadFailed(f"a hold was not given back: {status} {body[:200]!r}")
+        with kept_connection(web.port) as connection:
+            for name, buyer in held:
+                give_back(connection, name, headers={"Authorization": f"Bearer {robbers[buyer]}"})
         let_in -= len(held)
         _wait_until_held(fixture, units=min(units, let_in))
 

@@ -140,25 +140,16 @@ def probe(port: int, *, slug: str) -> str:
 
 
 def status_of(port: int, path: str, *, token: str = "") -> str:
-    """Ask for one unit; return the status, or what went wrong."""
-    try:
-        return str(call(port, path, token=token)[0])
-    except (OSError, HTTPException) as error:
-        return repr(error)
-
-
-def call(port: int, path: str, *, method: str = "POST", token: str = "", body: bytes = BODY) -> tuple[int, bytes]:
-    """Call a server over a connection of its own, a POST for one unit unless `body` says otherwise; return the
-    status and the body.
-    """
-    connection = HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    """Ask for one unit over a connection of its own; return the status, or what went wrong."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        connection.request(method, path, body=body if method == "POST" else None, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
+        with closing(HTTPConnection(HOST, port, timeout=PROBE_SECONDS)) as connection:
+            connection.request("POST", path, body=BODY, headers=headers)
+            answer = connection.getresponse()
+            answer.read()
+            return str(answer.status)
+    except (OSError, HTTPException) as error:
+        return repr(error)
 
 
 def kept_connection(port: int) -> closing[HTTPConnection]:

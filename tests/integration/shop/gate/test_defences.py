@@ -67,7 +67,7 @@ def test_tokens_from_before_the_opening_buy_no_more_than_a_press(
 
         def let_in(network: str, tokens: Iterable[str]) -> int:
             pressed = partial(list, [(token, f"{network}.{number % 250}") for number, token in enumerate(tokens)])
-            attack = Attack(name="minted", network_limit=NETWORK_LIMIT, presses=pressed, limit=NETWORK_LIMIT)
+            attack = Attack(name="minted", presses=pressed, limit=NETWORK_LIMIT)
             return play(attack, port=web.port, slug=card.slug)
 
         found = let_in("192.0.2", minted), let_in("198.51.100", (web.new_buyer().token for _ in range(2 * PRESSES)))
