@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loadtest.bench.harness.machine import WEB
-from loadtest.bench.harness.report import KEPT, Figure, ratio
+from loadtest.bench.harness.report import KEPT, Figure, middle_ratio, ratio
 
 if TYPE_CHECKING:
     from loadtest.bench.age.plan import Plan
@@ -115,7 +115,7 @@ def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
             Figure(f"{title}, {OLD}", value=median(old), unit=unit),
         ]
         if max_ratio is not None:
-            middle = median(map(ratio, old, young))
+            middle = middle_ratio(old, young)
             figures.append(Figure(f"{title}: {OLD} ÷ {YOUNG}, median of pairs", value=middle, at_most=max_ratio))
     fewest = min(each.decided for pair in results.pairs for each in pair)
     return [*figures, Figure("decided in the round with the fewest", value=fewest, at_least=KEPT * meant)]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from loadtest.bench.harness.report import Figure, ratio
+from loadtest.bench.harness.report import Figure, middle_ratio, ratio
 
 if TYPE_CHECKING:
     from loadtest.bench.gate.admission import Turn
@@ -21,8 +21,7 @@ def median(turns: Sequence[Turn], *, side: str, of: str = "per_second") -> float
 
 def ratio_of_rounds(turns: Sequence[Turn], above: str, below: str) -> float:
     """Return the middle, over the rounds, of the rate of one side ÷ that of the other: a slow minute falls on both."""
-    rates = ([turn.per_second for turn in turns if turn.side == side] for side in (above, below))
-    return statistics.median(ratio(*pair) for pair in zip(*rates, strict=True))
+    return middle_ratio(*([turn.per_second for turn in turns if turn.side == side] for side in (above, below)))
 
 
 def per_cpu_second(turns: Sequence[Turn], *sides: str) -> list[float]:

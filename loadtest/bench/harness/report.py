@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
@@ -69,6 +70,11 @@ def number(value: float) -> str:
 def ratio(above: float, below: float) -> float:
     """Return above ÷ below; not a number when there is nothing to divide by."""
     return above / below if below else float("nan")
+
+
+def middle_ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Return the median of the ratios of pairs: what disturbs a whole pair disturbs both sides of it."""
+    return median(ratio(*pair) for pair in zip(above, below, strict=True))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import NOTHING, Comparison, Figure, number, ratio
+from loadtest.bench.harness.report import NOTHING, Comparison, Figure, middle_ratio, number, ratio
 from loadtest.bench.locks_queue.lock_sides import FAIR, POTTERY, RAW, REDIS_LOCK, REDIS_PY, REDIS_PY_FAST, UNFAIR
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, OURS_APART, RIVALS, RQ, SAQ
 from loadtest.bench.locks_queue.queue_sides import RAW as RAW_QUEUE
@@ -130,7 +130,7 @@ class Results:
 
 def paired(rates: Rates, above: str, below: str) -> float:
     """Return the middle of the rounds' ratios: what disturbs a whole round disturbs both sides of it."""
-    return statistics.median(map(ratio, rates[above], rates[below]))
+    return middle_ratio(rates[above], rates[below])
 
 
 def medians(rates: Rates) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from loadtest.bench.harness.report import KEPT, Figure, quantile, ratio
+from loadtest.bench.harness.report import KEPT, Figure, middle_ratio, quantile
 
 if TYPE_CHECKING:
     from loadtest.bench.log.road import RoadTurn
@@ -51,12 +51,11 @@ def figures_of(
 def road_figures(turns: Sequence[RoadTurn], paced: RoadTurn, *, pace: int) -> list[Figure]:
     """Return what logs cost the whole road, and how far the notary lags. turns: of each round one with, one without."""
     kept, none = ([turn for turn in turns if turn.kept is side] for side in (True, False))
-    shares = [ratio(one.decided_per_second, other.decided_per_second) for one, other in zip(kept, none, strict=True)]
-    rates = [median(turn.decided_per_second for turn in side) for side in (kept, none)]
+    rates = [[turn.decided_per_second for turn in side] for side in (kept, none)]
     return [
-        Figure("whole road with logs", value=rates[0], unit="decisions/s"),
-        Figure("whole road without", value=rates[1], unit="decisions/s"),
-        Figure("whole road, with logs ÷ without", value=median(shares), at_least=MIN_OF_ROAD),
+        Figure("whole road with logs", value=median(rates[0]), unit="decisions/s"),
+        Figure("whole road without", value=median(rates[1]), unit="decisions/s"),
+        Figure("whole road, with logs ÷ without", value=middle_ratio(*rates), at_least=MIN_OF_ROAD),
         Figure("notary's CPU for one decision", value=median(turn.notary_cpu_us for turn in kept), unit="µs"),
         Figure("the log's longest lag at full pace", value=max(turn.lag_seconds for turn in kept), unit="s"),
         Figure("drained, after full pace", value=max(turn.drain_seconds for turn in kept), unit="s"),

@@ -31,7 +31,7 @@ from loadtest.bench.gate.end_to_end import MAX_PER_SECOND
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say_fields
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import Stolen
-from loadtest.bench.harness.report import Figure, ratio
+from loadtest.bench.harness.report import Figure, middle_ratio
 from loadtest.bench.harness.servers import probe
 from loadtest.bench.harness.timing import again_and_again, wait_for
 from loadtest.bench.load.loader import UNAVAILABLE
@@ -91,7 +91,7 @@ def figures_of(windows: Sequence[Window]) -> list[Figure]:
     figures = []
     for what, name in (("admissions", "admitted_per_second"), ("decisions", "decided_per_second")):
         before, meanwhile = ([getattr(each, name) for each in side] for side in (whole, away))
-        kept = median(map(ratio, meanwhile, before))
+        kept = middle_ratio(meanwhile, before)
         figures += [
             Figure(f"{what} at healthy shards, {WHOLE}", value=median(before), unit="per second"),
             Figure(f"{what} at healthy shards, {AWAY}", value=median(meanwhile), unit="per second"),

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import KEPT, Figure, ratio
+from loadtest.bench.harness.report import KEPT, Figure, middle_ratio
 
 MAX_SLOWER_BY_STREAMS = {"p99": 1.5}
 MAX_SLOWER_BY_MAILS = {"p50": 1.05, "p99": 1.15}
@@ -73,9 +73,7 @@ def _slower(pairs: Pairs, *, by: str, bounds: Mapping[str, float]) -> list[Figur
     return [
         Figure(
             f"{name} alongside {by} ÷ without, median of pairs",
-            value=median(
-                ratio(getattr(alongside, f"{name}_ms"), getattr(alone, f"{name}_ms")) for alone, alongside in pairs
-            ),
+            value=middle_ratio(*([getattr(pair[side], f"{name}_ms") for pair in pairs] for side in (1, 0))),
             at_most=bound,
         )
         for name, bound in bounds.items()
