@@ -25,6 +25,14 @@ from shop.access.passes import make_pass
 from shop.buyers import issue_buyer
 from shop.sales.catalogue import SaleCard, find_sale
 
+PASS: dict[str, Any] = {"pass_mode": "always"}
+CODE: dict[str, Any] = {"codes_required": True}
+EMAIL: dict[str, Any] = {"email_mode": "once"}
+# A challenge is asked for as early as its pass is still good at the opening.
+WORKING_SECONDS = challenges.CHALLENGE_SECONDS + settings.PASS_SECONDS
+SOLVED, MADE, CHECKED = 3, 1_000, 3_000
+# An answer lies between the work and twice that.
+TRIES = 1.5 * settings.PASS_WORK
 # A lognormal: half of the people press within this, hardly anybody sooner than a fifth of a second.
 REACTION_MEDIAN_SECONDS, REACTION_SIGMA = 0.45, 0.35
 LAST_SECONDS = 1.0
@@ -162,11 +170,6 @@ def _press(at: float, *, origin: str, is_shared: bool = False) -> Press:
     return Press(at=at, buyer=buyer, token=token, origin=origin, is_shared=is_shared)
 
 
-PASS: dict[str, Any] = {"pass_mode": "always"}
-CODE: dict[str, Any] = {"codes_required": True}
-EMAIL: dict[str, Any] = {"email_mode": "once"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Defence:
     """environment: of the web process; terms: columns of the sale. Without any it is the shop with its defaults."""
@@ -206,13 +209,6 @@ OPENINGS = {
     SOLVER_ON_TWO: (PASSES, DEFAULTS_AND_PASSES, ALL),
     GUESSING: (NONE, CODES, ALL),
 }
-
-
-# A challenge is asked for as early as its pass is still good at the opening.
-WORKING_SECONDS = challenges.CHALLENGE_SECONDS + settings.PASS_SECONDS
-SOLVED, MADE, CHECKED = 3, 1_000, 3_000
-# An answer lies between the work and twice that.
-TRIES = 1.5 * settings.PASS_WORK
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,17 @@ from loadtest.plan.arrivals import NS, Arrivals, Stage
 from shop.capacity.costs import Costs
 from shop.capacity.prediction import Layout, most_a_second
 
+# What a plan for a sale can live with: it is made with 30 % of each core to spare.
+MAX_OFF_PERCENT = 20
+PARTS = {"web_us": WEB, "settler_us": SETTLER, "redis_us": REDIS, "postgres_us": POSTGRES}
+BUYERS = 1_000_000
+# Half of them press in the first ten seconds; the rest comes in ten minutes, fewer and fewer.
+STAGES = (
+    Stage("at the opening", seconds=10, rate=50_000, end_rate=50_000),
+    Stage("the first minute", seconds=50, rate=10_000, end_rate=2_000),
+    Stage("ten minutes", seconds=540, rate=5_000 / 9, end_rate=5_000 / 27),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
@@ -89,11 +100,6 @@ METHOD = (
 )
 
 
-# What a plan for a sale can live with: it is made with 30 % of each core to spare.
-MAX_OFF_PERCENT = 20
-PARTS = {"web_us": WEB, "settler_us": SETTLER, "redis_us": REDIS, "postgres_us": POSTGRES}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """One run of one shop. cpu_us: of each part, the generator too, for one order.
@@ -162,15 +168,6 @@ def samples_of(rounds: Sequence[Round]) -> list[dict[str, object]]:
         }
         for each in rounds
     ]
-
-
-BUYERS = 1_000_000
-# Half of them press in the first ten seconds; the rest comes in ten minutes, fewer and fewer.
-STAGES = (
-    Stage("at the opening", seconds=10, rate=50_000, end_rate=50_000),
-    Stage("the first minute", seconds=50, rate=10_000, end_rate=2_000),
-    Stage("ten minutes", seconds=540, rate=5_000 / 9, end_rate=5_000 / 27),
-)
 
 
 def scaled_moments(*, share: int, speed_up: int) -> list[float]:

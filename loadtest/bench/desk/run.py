@@ -31,6 +31,14 @@ from shop.orders.numbers import order_number
 from shop.orders.personal_data import FORGOTTEN, forget_buyer
 from workers.reconciler.retention import PastBuyers
 
+SLUG = "desk"
+PART_BYTES = 64 * 1024
+ORDERS, EXPORT = "/admin/shop/order/", "/admin/shop/order/export/"
+ROWS_A_PAGE = 50
+MAX_PAGE_MS = 300
+MAX_CSV_SECONDS, MAX_CSV_MIB = 10, 50
+MAX_FORGET_MS, MAX_RETENTION_SECONDS, MAX_STEP_MS = 300, 60, 500
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -60,11 +68,6 @@ METHOD = (
 )
 
 
-MAX_PAGE_MS = 300
-MAX_CSV_SECONDS, MAX_CSV_MIB = 10, 50
-MAX_FORGET_MS, MAX_RETENTION_SECONDS, MAX_STEP_MS = 300, 60, 500
-
-
 def figures_of(
     pages: Mapping[str, Sequence[float]],
     *,
@@ -89,12 +92,6 @@ def figures_of(
         Figure("all others forgotten", value=sum(step_ms) / 1000, unit="s", at_most=MAX_RETENTION_SECONDS),
         Figure("longest step of it", value=max(step_ms), unit="ms", at_most=MAX_STEP_MS),
     ]
-
-
-SLUG = "desk"
-PART_BYTES = 64 * 1024
-ORDERS, EXPORT = "/admin/shop/order/", "/admin/shop/order/export/"
-ROWS_A_PAGE = 50
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:

@@ -38,6 +38,9 @@ from loadtest.bench.load.loader import UNAVAILABLE
 from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.child_process import ChildProcess
 
+WHOLE, AWAY = "all shards up", "one shard frozen"
+# What the shop promises to the SKUs of all other shards.
+MIN_KEPT = 0.9
 SHOP = Deployment(masters=3)
 # As many pairs forwards as backwards: the shop grows slower with each order, and that must fall on both sides alike.
 FULL = Plan(rounds=6, seconds=20.0)
@@ -61,11 +64,6 @@ METHOD = (
     "Of each pair the ratio is taken; the figure is the median of the ratios. Afterwards the audit of every sale must "
     "find nothing.",
 )
-
-
-WHOLE, AWAY = "all shards up", "one shard frozen"
-# What the shop promises to the SKUs of all other shards.
-MIN_KEPT = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from loadtest.bench.load.loop import LoadFailed
 from shop.models import Order, Sale, StaffAct
 from shop.orders.personal_data import FORGOTTEN
 
+AGE = timedelta(days=5_000)
 START_SECONDS = 40.0
 SENDER, TEXT = "shop@localhost", "It is yours. Pay before the hold ends.\n" * 20
 
@@ -62,9 +63,6 @@ def fill_queue(count: int) -> None:
         ),
         batch_size=1_000,
     )
-
-
-AGE = timedelta(days=5_000)
 
 
 def write_past_buyers(*, rounds: int, buyers: int) -> None:
