@@ -17,7 +17,7 @@ from django.test.utils import override_settings
 
 from tests.support.http_calls import Caller
 from tests.support.servers.server_matrix import KINDS, ServerGroups
-from tests.support.servers.shop_processes import PATIENT_WEB, program_with, settler_process, web_child
+from tests.support.servers.shop_processes import HASTY_WEB, program_with, settler_process, web_child
 from workers.embedded.child_process import ChildProcess
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def shop_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def web(shop_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """Return the caller of a real web process on the test database and the test Redis."""
     folder = tmp_path_factory.mktemp("web")
-    with web_child(shop_environment, folder=folder, program=program_with(PATIENT_WEB)) as (child, caller):
+    with web_child(shop_environment, folder=folder, program=program_with(HASTY_WEB)) as (child, caller):
         LASTING.append(child)
         yield caller
         signal_lasting(signal.SIGCONT)  # it could not end itself

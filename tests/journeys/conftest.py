@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import shop_process
+from tests.support.servers.shop_processes import HASTY_WEB, shop_process
 
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard
@@ -79,7 +79,7 @@ def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.Tem
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
     folder = tmp_path_factory.mktemp("whole-shop")
     patient = {**lasting_environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}  # no journey in it freezes a store
-    with shop_process(patient, folder=folder, workers=("settler", "expirer", "sandbox")) as caller:
+    with shop_process(patient, folder=folder, workers=("settler", "expirer", "sandbox"), web=HASTY_WEB) as caller:
         yield caller
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from tests.support.servers.shop_processes import migrate
 from tests.support.servers.stores import PREFIX, folder_for_servers
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
-from workers.embedded.places import PASS
+from workers.embedded.places import PASS, PROGRAM
 from workers.embedded.postgres import start_postgres
 from workers.embedded.server import Server, free_port, kept_password
 from workers.embedded.valkey import start_valkey
@@ -97,9 +98,11 @@ class OwnStore:
 
 
 @contextmanager
-def own_store(start: StartServer, folder: Path) -> Iterator[OwnStore]:
-    """Run a server of this test's own for the length of a block."""
-    folder.mkdir(exist_ok=True)
+def own_store(start: StartServer, folder: Path, *, has_data: bool = False) -> Iterator[OwnStore]:
+    """Run a server of this test's own for the length of a block. has_data: the folder is there, with what it begins
+    with.
+    """
+    folder.mkdir(exist_ok=has_data)
     store = OwnStore(start, folder)
     try:
         yield store
@@ -121,13 +124,14 @@ def own_postgres(
     """Run a PostgreSQL of this test's own, with its tables made.
 
     targets: up to which migration, as `migrate` takes it; by default all of them.
+    environment: of `migrate`, when it stops before the last.
     """
     with _open_folder() as home:
         folder = Path(home) / "own-postgres"
         if targets == ALL_TABLES:
             # With its owner and rights: to make a cluster and its tables takes seconds, and gives the same each time.
             subprocess.run(["cp", "-a", _migrated(), folder], check=True, timeout=END_SECONDS)
-        with own_store(start_postgres, folder) as store:
+        with own_store(start_postgres, folder, has_data=targets == ALL_TABLES) as store:
             for target in () if targets == ALL_TABLES else targets:
                 migrate(*target, environment={**environment, "DATABASE_URL": store.url})
             yield store
@@ -141,6 +145,9 @@ def _migrated() -> Path:
     folder = Path(home.name) / "migrated"
     with own_store(start_postgres, folder) as store:
         migrate(environment={**os.environ, "DATABASE_URL": store.url})
+    shutil.rmtree(
+        folder / PROGRAM, ignore_errors=True
+    )  # where others have no way in, each start copies it
     return folder
 
 

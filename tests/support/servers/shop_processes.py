@@ -21,17 +21,18 @@ STOP_SECONDS = 60.0
 # The workers of a shop that decides and takes payments.
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
-# A test may stop it in the middle of a transaction, whose locks others wait for. And it looks for new sales four times
-# as often as the shop does: nearly every test makes one and waits for it.
+# A test may stop it in the middle of a transaction, whose locks others wait for.
 PATIENT_WEB = """
 from tests.support.waiting import lengthen_bounds
 lengthen_bounds(idle_seconds=30)
 import shop.gate.readiness, shop.gate.sales.cache
 from shop.sandbox import deliveries
-shop.gate.sales.cache.CATALOGUE_SECONDS = 0.25
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
 deliveries.LEASE_SECONDS = 2 * deliveries.BATCH * deliveries.POST_SECONDS
 """
+# Looks for new sales four times as often as the shop does, for tests that each make one and wait until it is shown. Not
+# for floods and restarts: what the shop learns from the catalogue, it mends by, too.
+HASTY_WEB = f"{PATIENT_WEB}shop.gate.sales.cache.CATALOGUE_SECONDS = 0.25\n"
 
 
 def program_with(lines: str) -> list[str]:
@@ -74,14 +75,19 @@ def settler_process(environment: Mapping[str, str], *, folder: Path, name: str =
 
 
 @contextmanager
-def shop_process(environment: Mapping[str, str], *, folder: Path, workers: Sequence[str] = SELLING) -> Iterator[Caller]:
-    """Run a web process and `workers`, one of each kind named, with their logs in `folder`; give the shop's caller."""
+def shop_process(
+    environment: Mapping[str, str], *, folder: Path, workers: Sequence[str] = SELLING, web: str = PATIENT_WEB
+) -> Iterator[Caller]:
+    """Run a web process and `workers`, one of each kind named, with their logs in `folder`; give the shop's caller.
+
+    web: what the web process changes before it starts.
+    """
     with ExitStack() as running:
         for number, worker in enumerate(workers):
             command = [sys.executable, "manage.py", "run_worker", worker]
             name = f"{worker}-{number}"
             running.enter_context(running_process(name, command, environment=environment, folder=folder))
-        yield running.enter_context(web_process(environment, folder=folder, program=program_with(PATIENT_WEB)))
+        yield running.enter_context(web_process(environment, folder=folder, program=program_with(web)))
 
 
 def run_manage(*arguments: str, environment: Mapping[str, str], code: Path = ROOT) -> None:
