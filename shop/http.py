@@ -54,9 +54,14 @@ def headers_of(scope: Scope) -> Headers:
     return headers
 
 
+def wants_page(headers: Headers) -> bool:
+    """Say whether a browser asks for what it will show; scripts and programs ask for anything else."""
+    return b"text/html" in headers.get(b"accept", b"")
+
+
 def shows_pages(scope: Scope) -> bool:
-    """Say whether a browser shows the answer as a page; scripts and programs ask for anything else."""
-    return not scope["path"].startswith("/api/") and b"text/html" in headers_of(scope).get(b"accept", b"")
+    """Say whether a browser shows the answer as a page: never at an address of the API."""
+    return not scope["path"].startswith(("/api/", "/.well-known/")) and wants_page(headers_of(scope))
 
 
 async def send_answer(send: Send, head: Head, body: bytes) -> None:

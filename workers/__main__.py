@@ -18,10 +18,10 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
     try:
         from django.core.management import execute_from_command_line
-
-        from shop.logs import write_failures
     except ImportError as error:
         raise SystemExit("Django is not installed here: run `make demo` or `make test`, which make .venv.") from error
+    from shop.logs import write_failures
+
     if sys.argv[1:2] in (["run_web"], ["run_worker"]):  # what they write is read by programs, from the first line on
         write_failures()
     execute_from_command_line(sys.argv)

@@ -13,7 +13,8 @@ from django.core import checks
 class StaffAdminConfig(SimpleAdminConfig):
     """The admin with shop.accounts.site as `admin.site`.
 
-    Its pages are loaded by shop.urls, not by every process: a worker shows none, and starts a fifth sooner.
+    Its pages are loaded by shop.urls, not by every process: a worker shows none, and starts a fifth sooner. The mailer,
+    which writes addresses of pages, loads them.
     """
 
     default_site = "shop.accounts.site.StaffSite"

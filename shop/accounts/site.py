@@ -119,8 +119,8 @@ class StaffSite(admin.AdminSite):
         return response
 
     def _leave(self, request: HttpRequest) -> HttpResponse:
-        # A login must not lead back here: this page takes POST only.
-        if not is_half_in(request):
+        # Neither a login nor a press that was refused leads here by a GET: this page takes POST only.
+        if request.method != "POST" or not is_half_in(request):
             return HttpResponseRedirect(reverse("admin:index"))
         return in_language_of(request, lambda: self.logout(request))
 

@@ -50,6 +50,7 @@ from shop.http import (
     read_body,
     send_answer,
     shows_pages,
+    wants_page,
 )
 from shop.orders.requests import ASKS, counting_refusals
 from shop.replies import (
@@ -66,6 +67,7 @@ from shop.replies import (
     Reply,
     refusal,
     refuse,
+    refuse_crowd,
     refuse_reader,
     request_id_of,
     send_json,
@@ -326,9 +328,9 @@ def is_page(path: str) -> bool:
     return path == "/" or path.startswith(("/sales/", "/requests/"))
 
 
-def turn_away(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
+def turn_away(reply: Reply, _nothing: None, headers: Headers, _body: bytes) -> None:
     """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
-    refuse_reader(reply, OVERLOADED)
+    (refuse_reader if wants_page(headers) else refuse_crowd)(reply, OVERLOADED)
 
 
 def refuse_often(reply: Reply, wait_seconds: int, _headers: Headers, _body: bytes) -> None:

@@ -145,9 +145,7 @@ def _migrated() -> Path:
     folder = Path(home.name) / "migrated"
     with own_store(start_postgres, folder) as store:
         migrate(environment={**os.environ, "DATABASE_URL": store.url})
-    shutil.rmtree(
-        folder / PROGRAM, ignore_errors=True
-    )  # where others have no way in, each start copies it
+    shutil.rmtree(folder / PROGRAM, ignore_errors=True)  # where others have no way in, each start copies it
     return folder
 
 

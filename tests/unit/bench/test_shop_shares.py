@@ -98,8 +98,11 @@ def test_those_who_are_refused_in_one_moment_come_back_at_different_moments() ->
     assert sorted(pauses) == sorted(CROWD_RETRY_SECONDS * 2)
     assert len(set(pauses)) == len(CROWD_RETRY_SECONDS) > 1
     assert {json.loads(body)["code"] for _, body in reply.answers} == {"unavailable"}
-    turn_away(reply, None, {}, b"")
-    of_page, of_call = (dict(head.headers) for head, _ in (reply.answers[-1], reply.answers[0]))
+    turn_away(reply, None, {b"accept": b"text/html,*/*;q=0.8"}, b"")
+    turn_away(reply, None, {b"accept": b"*/*"}, b"")
+    of_page, of_program, of_call = (dict(reply.answers[which][0].headers) for which in (-2, -1, 0))
     assert of_page[b"refresh"] == of_page[b"retry-after"]
-    assert b"refresh" not in of_call
+    assert of_page[b"content-type"] == b"text/html; charset=utf-8"
+    assert b"refresh" not in {*of_program, *of_call}
+    assert of_program[b"content-type"] == of_call[b"content-type"] == b"application/problem+json"
     assert reply.answers[0][0] is reply.answers[len(CROWD_RETRY_SECONDS)][0]  # the same bytes again

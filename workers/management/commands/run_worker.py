@@ -207,6 +207,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         log.info("worker started", action="worker_started", worker=options["name"])
         refuse_wrong_settings()
+        if options["name"] == "mailer":
+            import shop.urls  # noqa: F401 - mails have addresses of pages; the first would load them in its transaction
         settle_in()
         stop = StopFlag()
         stop.install()

@@ -16,7 +16,7 @@ from inventory.line import reading
 from shop.models import Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
-from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.servers.shop_processes import web_process
 from tests.support.shown_sales import shown_sales
 
@@ -24,7 +24,6 @@ AT_ONCE = 4
 # So rarely that none comes back while a test runs.
 RATE = f"{AT_ONCE}:0.001"
 HERE, THERE = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "198.51.100.1"}
-JSON = {"Content-Type": "application/json"}
 
 
 @contextmanager
@@ -135,7 +134,10 @@ def test_who_presses_without_script_reads_that_it_was_too_often_and_nothing_pres
         form = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin", **HERE}
         body, path = "quantity=1&idempotency_key=first-press", f"/sales/{card.slug}/"
         assert_told_to_wait(web.call("POST", path, body=body, headers={**form, "Accept": "application/json"}))
-        told = web.call("POST", path, body=body, headers={**form, "Accept": "text/html,*/*;q=0.8"})
+        page = {"Accept": "text/html,*/*;q=0.8"}
+        of_api = f"/api/v1/sales/{card.slug}/requests"
+        assert_told_to_wait(web.call("POST", of_api, body="{}", headers={**JSON, **HERE, **page}))
+        told = web.call("POST", path, body=body, headers={**form, **page})
         assert (told.status, told.headers["content-type"]) == (429, "text/html; charset=utf-8")
         assert "press it once more" in told.body.decode()
         assert re.fullmatch("[0-9]+", told.headers["refresh"])  # no form, no script: a number of seconds alone
