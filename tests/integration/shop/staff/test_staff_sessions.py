@@ -84,6 +84,12 @@ def test_a_session_ends_after_its_hours_however_much_it_is_used(staff: Client) -
     assert StaffAct.objects.filter(act="logout", actor=name_of(staff)).exists()
 
 
+def test_a_logout_that_is_loaded_again_leads_back_and_logs_nobody_out(staff: Client) -> None:
+    """A browser loads the address again when its press was refused."""
+    assert staff.get("/admin/logout/")["Location"] == ADMIN
+    assert staff.get(ADMIN).status_code == 200
+
+
 def test_a_logout_after_the_end_leads_back_to_the_first_page(staff: Client) -> None:
     move_back(staff, key=sessions.BEGAN_AT, seconds=settings.STAFF_SESSION_SECONDS)
     assert staff.post("/admin/logout/")["Location"] == ADMIN
