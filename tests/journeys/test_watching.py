@@ -35,7 +35,7 @@ from shop.payments import notices
 from shop.sales.catalogue import SaleCard
 from tests.crashes.test_clock_jump import libfaketime
 from tests.integration.shop.gate.test_tls_proxy import write_certificate
-from tests.support.crashes.worker_shop import OwnStores, freeze, own_stores, wake, worker_process
+from tests.support.crashes.worker_shop import OwnStores, freeze_at_rest, own_stores, wake, worker_process
 from tests.support.http_calls import Buyer, Caller, answer_to
 from tests.support.road import held_lock, take
 from tests.support.servers.shop_processes import ROOT, running_process
@@ -261,7 +261,7 @@ def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
     watched.inject(partial(end_certificate, watched), "CertificateEnds")
     watched.inject(partial(move_clock, watched), "ClocksDiffer")
     stopped = ("WorkerSilent", "WorkerMissing", "ProcessUnseen", "UndecidedTooOld", "ReturnedUnitIdle")
-    watched.inject(partial(stop_settling, watched, card, deadly=deadly, returning=returning), *stopped)
+    watched.inject(partial(stop_settling, watched, card, scarce=scarce, deadly=deadly, returning=returning), *stopped)
     watched.inject(use_memory, "RedisMemory")
     watched.wait_until_fired()
 
@@ -327,9 +327,9 @@ def move_clock(shop: Watched) -> None:
     shop.start_worker("payments", name="ahead", LD_PRELOAD=str(libfaketime()), **clock)
 
 
-def stop_settling(shop: Watched, card: SaleCard, *, deadly: SaleCard, returning: str) -> None:
+def stop_settling(shop: Watched, card: SaleCard, *, scarce: SaleCard, deadly: SaleCard, returning: str) -> None:
     """Freeze the settler before those who ask, a unit that comes back, and a request that ended five of its kind."""
-    freeze(shop.processes["settler"])
+    freeze_at_rest(shop.processes["settler"], scarce.sku, deadly.sku)
     for _ in range(SLOW_ASKS):
         ask(shop, card, shop.caller.new_buyer())
     let_holds_end(returning)

@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from inventory.fault_injection import marker
+from inventory.redis import keys
+from tests.support import road
 from tests.support.crashes.extra_shop import ALL_TABLES, OwnStore, own_postgres, own_valkey
 from tests.support.servers.shop_processes import running_process
 from tests.support.shopkeeping import shop_of
@@ -108,6 +112,20 @@ def worker_shop(stores: OwnStores, *, folder: Path) -> Iterator[WorkerShop]:
 def freeze(child: ChildProcess) -> None:
     """Stop a process where it is."""
     os.kill(child.pid, signal.SIGSTOP)
+
+
+def freeze_at_rest(settler: ChildProcess, *skus: str) -> None:
+    """Stop a settler while it works on none of these lines: what it has in hand nobody sees waiting."""
+
+    def rests() -> bool:
+        freeze(settler)
+        wait_until(lambda: psutil.Process(settler.pid).status() == psutil.STATUS_STOPPED, what="it is stopped")
+        in_hand = road.run(*(("EXISTS", make(sku)) for sku in skus for make in (keys.lock, keys.in_flight)))
+        if any(in_hand):
+            wake(settler)
+        return not any(in_hand)
+
+    wait_until(rests, what="the settler works elsewhere")
 
 
 def wake(child: ChildProcess) -> None:
