@@ -32,6 +32,13 @@ INDEX_ONLY = " ".join(f"-c {name}=off" for name in SLOW_PLANS)
 # The same for the rest of a transaction.
 SET_INDEX_ONLY = "; ".join(f"SET LOCAL {name} = off" for name in SLOW_PLANS)
 
+# A worker that is stopped between two statements of a pipeline counts as busy, so that no other timeout ends it, and
+# keeps the row of its SKU until it goes on.
+MAX_TRANSACTION_SECONDS = 20
+TRANSACTION_TIMEOUT_SINCE = 170_000  # PostgreSQL 17
+# What a worker meets that was stopped for too long: its connection is gone, and nothing of its transaction was written.
+STOPPED_TOO_LONG = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout)
+
 
 @unique
 class AdvisoryLock(IntEnum):
@@ -74,7 +81,10 @@ def connect() -> Connection:
 
 
 class LastingConnection:
-    """A worker's one connection: opened when first wanted, and again when it was dropped or the server ended it."""
+    """A worker's one connection: opened when first wanted, and again when it was dropped or the server ended it.
+
+    From PostgreSQL 17 on no transaction of it lasts longer than MAX_TRANSACTION_SECONDS.
+    """
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
@@ -83,6 +93,9 @@ class LastingConnection:
         """Return the connection. Raises psycopg.Error when the database is away."""
         if self._connection is None or self._connection.closed:
             self._connection = connect()
+            if self._connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+                limit = f"{MAX_TRANSACTION_SECONDS}s"
+                self._connection.execute("SELECT set_config('transaction_timeout', %s, false)", [limit])
         return self._connection
 
     def drop(self) -> None:

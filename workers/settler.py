@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import NoReturn
 
 import psycopg
 import structlog
@@ -17,7 +18,7 @@ from inventory.fault_injection import fault_point
 from inventory.line import reading, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
-from inventory.postgres import LastingConnection, is_away
+from inventory.postgres import STOPPED_TOO_LONG, LastingConnection, is_away
 from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
@@ -269,6 +270,8 @@ class Settler:
             return settlement
         except (psycopg.IntegrityError, psycopg.DataError):
             raise  # the batch itself is at fault: it must be counted
+        except STOPPED_TOO_LONG as error:
+            self._defer(sku, lock, error)
         except (psycopg.ProgrammingError, psycopg.InternalError):
             RETRIES.add("refused")
             log.exception("settlement is broken", action="settlement_broken", sku=sku)
@@ -278,13 +281,17 @@ class Settler:
             self._raise_fence(sku, lock)
             raise
         except psycopg.Error as error:
-            note_store_errors("postgresql")
-            RETRIES.add("settle")
-            log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
-            if is_away(error):
-                self._report_away()
-            self._give_back(sku, lock)
-            raise BatchDeferred("the batch stays in flight until the database answers") from error
+            self._defer(sku, lock, error)
+
+    def _defer(self, sku: str, lock: Lock, error: psycopg.Error) -> NoReturn:
+        """Give the batch back, and say why. Raises BatchDeferred."""
+        note_store_errors("postgresql")
+        RETRIES.add("settle")
+        log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
+        if is_away(error):
+            self._report_away()
+        self._give_back(sku, lock)
+        raise BatchDeferred("the batch stays in flight until the database answers") from error
 
     def _give_back(self, sku: str, lock: Lock) -> None:
         """Leave the batch in flight uncounted, and rest before the next round: the fault is not the batch's."""

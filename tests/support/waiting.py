@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from django.conf import settings
 
+from inventory import postgres
+
 Seen = TypeVar("Seen")
 BLINK_SECONDS = 0.01
 # What lasts is asked for less often: a look is a call of the shop or of its stores, and others need the cores.
@@ -34,6 +36,7 @@ def lengthen_bounds(*, idle_seconds: float = 900) -> None:
     settings.DATABASE_TIMEOUTS += (
         f" -c statement_timeout=900s -c lock_timeout=120s -c idle_in_transaction_session_timeout={idle_seconds:.0f}s"
     )
+    postgres.MAX_TRANSACTION_SECONDS = 900
     settings.DATABASES["default"]["OPTIONS"].update(options=settings.DATABASE_TIMEOUTS, connect_timeout=60)
 
 

@@ -138,6 +138,8 @@ def test_an_older_fence_is_refused_and_nothing_is_written(card: SaleCard, settle
     ("cause", "told"),
     [
         (psycopg.OperationalError("away"), "settle_retry"),
+        (psycopg.errors.TransactionTimeout("stopped"), "settle_retry"),
+        (psycopg.errors.IdleInTransactionSessionTimeout("stopped"), "settle_retry"),
         (psycopg.ProgrammingError("no such column"), "settlement_broken"),
         (StaleWrite(), "stale_write"),
         (LockLost(), "lock_lost"),
