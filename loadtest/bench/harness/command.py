@@ -44,7 +44,7 @@ def run_benchmark(name: str, *, quick: bool, out: Path | None) -> int:
         print("\nInterrupted; nothing was written.", file=sys.stderr)
         return INTERRUPTED_CODE
     except (LoadFailed, ServerFailed) as error:
-        print(f"✗ {error}", file=sys.stderr)
+        print(f"✗ {error}{f' ({error.__cause__!r})' if error.__cause__ else ''}", file=sys.stderr)
         return 1
     say(f"\n{table(report.figures)}\n\n{sentence(report)}   ({time.monotonic() - began:.0f} s)")
     if out is not None:

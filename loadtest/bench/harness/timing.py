@@ -39,7 +39,8 @@ def wait_for(
 def again_and_again(act: Callable[[], object], *, every_seconds: float) -> Iterator[None]:
     """Do something for the length of a `with` block, in a thread with its own connection to the database.
 
-    Raises what it raised, at the end of the block: from then on it was not done any more.
+    Raises what it raised, at the end of the block: from then on it was not done any more. Where the block fails, too,
+    that is its cause.
     """
     over = threading.Event()
 
@@ -54,6 +55,8 @@ def again_and_again(act: Callable[[], object], *, every_seconds: float) -> Itera
         working = pool.submit(work)
         try:
             yield
-        finally:
+        except BaseException as error:
             over.set()
+            raise error from working.exception()
+        over.set()
         working.result()

@@ -86,6 +86,6 @@ def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: E
 
 def _received(stream: socket.socket) -> bytes:
     """Return what has come; nothing when the stream has ended, however it did."""
-    with suppress(OSError):
+    with suppress(ConnectionError):
         return stream.recv(65_536)
     return b""

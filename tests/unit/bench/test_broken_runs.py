@@ -51,8 +51,14 @@ def test_what_fails_in_the_block_itself_is_what_is_told() -> None:
     def fail() -> None:
         raise LoadFailed("no more news")
 
-    with pytest.raises(ValueError, match="block"), again_and_again(fail, every_seconds=0.001):
-        raise ValueError("block")
+    def fail_as_well() -> None:
+        with again_and_again(fail, every_seconds=0.001):
+            time.sleep(0.05)
+            raise ValueError("block")
+
+    with pytest.raises(ValueError, match="block") as ended:
+        fail_as_well()
+    assert isinstance(ended.value.__cause__, LoadFailed)
 
 
 @pytest.fixture
