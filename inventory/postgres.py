@@ -32,11 +32,11 @@ INDEX_ONLY = " ".join(f"-c {name}=off" for name in SLOW_PLANS)
 # The same for the rest of a transaction.
 SET_INDEX_ONLY = "; ".join(f"SET LOCAL {name} = off" for name in SLOW_PLANS)
 
-# A worker that is stopped between two statements of a pipeline counts as busy, so that no other timeout ends it, and
+# A process that is stopped between two statements of a pipeline counts as busy, so that no other timeout ends it, and
 # keeps the row of its SKU until it goes on.
 MAX_TRANSACTION_SECONDS = 20
 TRANSACTION_TIMEOUT_SINCE = 170_000  # PostgreSQL 17
-# What a worker meets that was stopped for too long: its connection is gone, and nothing of its transaction was written.
+# What a worker meets that was stopped for too long: its connection is gone, and its transaction was rolled back.
 STOPPED_TOO_LONG = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout)
 
 
@@ -93,9 +93,11 @@ class LastingConnection:
         """Return the connection. Raises psycopg.Error when the database is away."""
         if self._connection is None or self._connection.closed:
             self._connection = connect()
-            if self._connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
-                limit = f"{MAX_TRANSACTION_SECONDS}s"
-                self._connection.execute("SELECT set_config('transaction_timeout', %s, false)", [limit])
+            try:
+                limit_transaction(self._connection.cursor(), only_this=False)
+            except BaseException:
+                self.drop()
+                raise
         return self._connection
 
     def drop(self) -> None:
@@ -103,6 +105,16 @@ class LastingConnection:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+def limit_transaction(cursor: Cursor, *, only_this: bool) -> None:
+    """Let PostgreSQL, from 17 on, end a connection whose transaction lasts longer than MAX_TRANSACTION_SECONDS.
+
+    Until its COMMIT has begun. only_this: the transaction that is under way, none of those that follow.
+    """
+    if cursor.connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+        limit = f"{MAX_TRANSACTION_SECONDS}s"
+        cursor.execute("SELECT set_config('transaction_timeout', %s, %s)", [limit, only_this])
 
 
 def is_away(error: BaseException | None) -> bool:

@@ -302,7 +302,7 @@ TEMPLATES = [
 ]
 
 # Every statement, lock and idle transaction has an end: a stopped process cannot hold a SKU's row for ever, nor one
-# whose machine vanished in a pause (keepalives) or who takes no more of a result. Ignored at a Unix socket.
+# whose machine vanished in a pause (keepalives) or who takes no more of a result. tcp_*: not at Unix sockets.
 DATABASE_TIMEOUTS = (
     "-c statement_timeout=15000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=5000 "
     "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000 "

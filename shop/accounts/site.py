@@ -119,7 +119,7 @@ class StaffSite(admin.AdminSite):
         return response
 
     def _leave(self, request: HttpRequest) -> HttpResponse:
-        # Neither a login nor a press that was refused leads here by a GET: this page takes POST only.
+        # A login must not lead back here, and a press that was refused comes again as a GET: this page takes POST only.
         if request.method != "POST" or not is_half_in(request):
             return HttpResponseRedirect(reverse("admin:index"))
         return in_language_of(request, lambda: self.logout(request))

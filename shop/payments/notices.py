@@ -16,7 +16,7 @@ from structlog.contextvars import bound_contextvars
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentOpen, PaymentsLimited, RequestNotFound
 from inventory.line.writing import Settled
-from inventory.postgres import Cursor, pipeline_of
+from inventory.postgres import Cursor, limit_transaction, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
 from inventory.telemetry import traces
@@ -220,6 +220,7 @@ def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes
     """
     with connection.cursor() as cursor, connection.cursor() as stock:
         with pipeline_of(connection), transaction.atomic():
+            limit_transaction(cursor, only_this=True)
             # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
             ledger.send_lock(cursor, sku=target.sku)
             send_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)

@@ -14,6 +14,7 @@ django.setup()
 from django.conf import settings  # noqa: E402 - needs Django set up, as what follows does
 from django.core.management import call_command  # noqa: E402
 
+from inventory import postgres  # noqa: E402
 from loadtest.mutants.guards import FENCE_OF_CLAIM, SEARCH_FOR_ORDERS  # noqa: E402
 from loadtest.mutants.layers import Script  # noqa: E402
 from workers import settler  # noqa: E402
@@ -31,6 +32,7 @@ def catch_nothing() -> None:
 def rest_in_transactions() -> None:
     """Let a transaction stand still for as long as it likes."""
     settings.DATABASE_TIMEOUTS += " -c idle_in_transaction_session_timeout=0"
+    postgres.MAX_TRANSACTION_SECONDS = 0
 
 
 GUARDS: dict[str, Callable[[], None]] = {

@@ -12,7 +12,7 @@ from django.test.utils import override_settings
 from shop.client_address import client_address
 from shop.gate import pages
 from shop.gate.pages import Pages
-from shop.http import cookie, headers_of
+from shop.http import cookie, headers_of, shows_pages
 from shop.replies import Header
 
 TWO_COOKIES = [(b"cookie", b"language=en"), (b"accept", b"*/*"), (b"cookie", b"buyer=ann.t0ken; other=1")]
@@ -78,3 +78,16 @@ def test_a_name_with_an_underscore_forges_no_address() -> None:
 def test_control_handed_on_as_it_came_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "for_django", list)
     assert client_address(request_of([(b"x_forwarded_for", b"203.0.113.5")])) == "203.0.113.5"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "shown"),
+    [
+        ("/tickets/", b"text/html,*/*;q=0.8", True),
+        ("/tickets/", b"*/*", False),
+        ("/api/v1/sales", b"text/html,*/*;q=0.8", False),
+        ("/.well-known/fairdrop-keys", b"text/html,*/*;q=0.8", False),
+    ],
+)
+def test_a_refusal_is_a_page_where_a_browser_shows_one(path: str, accept: bytes, shown: bool) -> None:
+    assert shows_pages({"path": path, "headers": [(b"accept", accept)]}) is shown
