@@ -25,5 +25,5 @@ def test_forget_buyer_takes_no_reason_that_the_log_of_acts_cannot_hold(
     road.settle_line(card)
     order, said = Order.objects.get(request_id=name), ["--yes"] if length > 200 else []
     with pytest.raises(CommandError, match=told):
-        call_command("forget_buyer", order_number(order.pk), "--reason", "x" * length, *said)
-    assert not StaffAct.objects.filter(act="forget_buyer").exists()
+        call_command("forget_buyer", order_number(order.pk), "--actor", card.sku, "--reason", "x" * length, *said)
+    assert not StaffAct.objects.filter(act="forget_buyer", actor=card.sku).exists()

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from loadtest.bench.harness.report import Figure, Report, as_json, markdown
 from loadtest.bench.harness.timing import again_and_again
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.streams import readers
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NAN = float("nan")
 NEWS = b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n"
@@ -37,23 +37,30 @@ def test_what_is_not_a_number_is_null_in_json_and_a_dash_on_the_page_wherever_it
     assert "| old | – | 1.50 · inf · – |" in markdown(report)
 
 
-def test_what_fails_again_and_again_fails_the_block_at_its_end() -> None:
-    def fail() -> None:
+class Failing:
+    """What fails when it is done. has_failed: it was done."""
+
+    def __init__(self) -> None:
+        self.has_failed = threading.Event()
+
+    def act(self) -> None:
+        self.has_failed.set()
         raise LoadFailed("no more news")
 
-    began = time.monotonic()
-    with pytest.raises(LoadFailed, match="no more news"), again_and_again(fail, every_seconds=0.001):
-        time.sleep(0.05)
-    assert time.monotonic() - began >= 0.05
+
+def test_what_fails_again_and_again_fails_the_block_at_its_end() -> None:
+    alongside, ended = Failing(), []
+    with pytest.raises(LoadFailed, match="no more news"), again_and_again(alongside.act, every_seconds=0.001):
+        ended.append(alongside.has_failed.wait(PATIENCE_SECONDS))
+    assert ended == [True]
 
 
 def test_what_fails_in_the_block_itself_is_what_is_told() -> None:
-    def fail() -> None:
-        raise LoadFailed("no more news")
+    alongside = Failing()
 
     def fail_as_well() -> None:
-        with again_and_again(fail, every_seconds=0.001):
-            time.sleep(0.05)
+        with again_and_again(alongside.act, every_seconds=0.001):
+            assert alongside.has_failed.wait(PATIENCE_SECONDS)
             raise ValueError("block")
 
     with pytest.raises(ValueError, match="block") as ended:
@@ -91,15 +98,10 @@ def test_a_stream_that_is_reset_counts_as_closed_and_the_others_go_on(
         answering.join()
         served[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close() is a reset
         served[0].close()
-        deadline = time.monotonic() + 10
-        while not counts.closed.value and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert counts.closed.value == 1
+        wait_until(lambda: counts.closed.value == 1, what="the reset is counted")
         known = counts.messages.value
         served[1].sendall(NEWS)
-        while counts.messages.value == known and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert counts.messages.value == known + 1
+        wait_until(lambda: counts.messages.value == known + 1, what="the other stream has news")
     served[1].close()
 
 

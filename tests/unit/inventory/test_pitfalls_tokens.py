@@ -27,6 +27,7 @@ def test_two_containers_in_the_same_nanosecond_have_two_tokens(monkeypatch: pyte
     assert len(set(tokens)) == len(tokens)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize(
     ("dice", "differ"),
     [(lock.DICE, True), (redlock.DICE, True), (random.Random(), False)],
