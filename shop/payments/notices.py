@@ -16,18 +16,19 @@ from structlog.contextvars import bound_contextvars
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentOpen, PaymentsLimited, RequestNotFound
 from inventory.line.writing import Settled
-from inventory.postgres import Cursor, limit_transaction, pipeline_of
+from inventory.postgres import Cursor
 from inventory.records import StockFigures
 from inventory.states import Reason, State
 from inventory.telemetry import traces
-from inventory.telemetry.measures import HOLD, Histogram
-from shop.models import Order, Payment, PaymentNotice
+from shop.models import Order, Payment
 from shop.orders.holds import Changes, catch_up, publish
 from shop.orders.personal_data import FORGOTTEN
 from shop.payments import tries
+from shop.payments.captures import Capture, sell_held
 from shop.payments.providers import Notice, provider
 from shop.payments.refunds import is_outdated, owe_again, refund_now, take_refund
 from shop.payments.rows import (
+    ACTOR,
     OPEN_STATES,
     Locked,
     NoticeResult,
@@ -35,17 +36,13 @@ from shop.payments.rows import (
     change_order,
     change_payment,
     find_target,
+    keep_notices,
     lock,
-    send_capture,
     settled,
 )
 
 log = structlog.get_logger(__name__)
 
-ACTOR = "payment"
-HOLD_TO_PAID_SECONDS = Histogram(
-    "fairdrop_hold_to_paid_seconds", "From the beginning of a hold to its payment", bounds=HOLD
-)
 # A card was declined, alone or with its whole charge.
 DECLINES = (NoticeResult.DECLINED, NoticeResult.CARD_DECLINED, NoticeResult.RISKY_CARD_DECLINED)
 LIVE_UNITS_OF_BUYER = """
@@ -151,22 +148,10 @@ def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult
             # Who begins a payment at this moment counts this one, or is counted when too many end what is open.
             tries.take_turn(target.buyer)
             result = _note_decline(notice)
-        _keep(notice, provider_name=provider_name, result=result)
+        keep_notices([(notice, provider_name)], result=result)
     if changes is not None:
         publish(changes)
     return result
-
-
-def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
-    """Keep a notice in the transaction of what it did: kept without its act, it would never be tried again."""
-    kept = PaymentNotice(
-        provider=provider_name,
-        event_id=notice.event_id,
-        kind=notice.kind,
-        reference=notice.reference,
-        result=result,
-    )
-    PaymentNotice.objects.bulk_create([kept], ignore_conflicts=True)
 
 
 def _note_decline(notice: Notice) -> NoticeResult:
@@ -203,31 +188,11 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeRes
     Returns PAID, REFUND_DUE, or NOTHING when this payment was brought in before.
     """
     try:
-        changes = _sell_held(notice, target, provider_name=provider_name)
+        sell_held(Capture(notice=notice, target=target, provider_name=provider_name))
     except DataError:
         # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
         return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
-    HOLD_TO_PAID_SECONDS.observe(target.rested_seconds)
-    publish(changes)
     return NoticeResult.PAID
-
-
-def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes:
-    """Let the money pay a hold, all of it in one round trip: anyone who wants a unit of this SKU waits for the row.
-
-    A thread that had to be woken in between would hold it for as long as others keep the interpreter busy.
-    Raises DataError when this is not what the money can do; nothing was written.
-    """
-    with connection.cursor() as cursor, connection.cursor() as stock:
-        with pipeline_of(connection), transaction.atomic():
-            limit_transaction(cursor, only_this=True)
-            # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
-            ledger.send_lock(cursor, sku=target.sku)
-            send_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
-            ledger.send_sale(stock, stock_id=target.stock_id, units=target.quantity)
-            _keep(notice, provider_name=provider_name, result=NoticeResult.PAID)
-        figures = ledger.recv_sale(stock)
-    return Changes(target.sku, figures, [settled(target, State.PAID)])
 
 
 def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> NoticeResult:
@@ -236,7 +201,7 @@ def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> Notice
         stock = ledger.lock_stock(cursor, sku=sku)
         found = lock(cursor, notice.reference)
         if found.payment_state not in OPEN_STATES:
-            _keep(notice, provider_name=provider_name, result=NoticeResult.NOTHING)
+            keep_notices([(notice, provider_name)], result=NoticeResult.NOTHING)
             return NoticeResult.NOTHING
         rejection_reason = _rejection_reason(cursor, found, notice, stock=stock)
         if rejection_reason:
@@ -244,7 +209,7 @@ def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> Notice
         else:
             figures, changed = _sell(cursor, found, notice.reference, stock=stock)
         result = NoticeResult.REFUND_DUE if rejection_reason else NoticeResult.PAID
-        _keep(notice, provider_name=provider_name, result=result)
+        keep_notices([(notice, provider_name)], result=result)
     if rejection_reason:
         log.warning(
             "payment captured for an unavailable hold; refunding",

@@ -4,6 +4,7 @@ The caller must hold the lock of the stock row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from inventory.exceptions import RequestNotFound, StaleWrite
 from inventory.line.writing import Settled
 from inventory.postgres import Cursor
 from inventory.states import State
-from shop.models import Payment
+from shop.models import Payment, PaymentNotice
 from shop.order_rows import record_of
 from shop.payments.providers import Notice
 
+ACTOR = "payment"
 # Money may still come for a payment in one of these: a buyer whose card was declined takes another one.
 OPEN_STATES = (Payment.State.PENDING, Payment.State.DECLINED)
 
@@ -123,14 +125,29 @@ def find_target(notice: Notice, *, provider_name: str) -> Target:
     return found._replace(result=found.result and NoticeResult(found.result))
 
 
-def send_capture(cursor: Cursor, notice: Notice, *, provider_name: str, actor: str) -> None:
+def keep_notices(notices: Iterable[tuple[Notice, str]], *, result: NoticeResult) -> None:
+    """Keep notices (with the provider's name) in the transaction of what they did: without it, none is tried again."""
+    kept = [
+        PaymentNotice(
+            provider=provider_name,
+            event_id=notice.event_id,
+            kind=notice.kind,
+            reference=notice.reference,
+            result=result,
+        )
+        for notice, provider_name in notices
+    ]
+    PaymentNotice.objects.bulk_create(kept, ignore_conflicts=True)
+
+
+def send_capture(cursor: Cursor, notice: Notice, *, provider_name: str) -> None:
     """Send the statement that lets captured money pay a held order; anything else ends the transaction (DataError)."""
     values = {
         "reference": notice.reference,
         "provider": provider_name,
         "amount": notice.amount,
         "currency": notice.currency,
-        "actor": actor,
+        "actor": ACTOR,
     }
     cursor.execute(CAPTURE, values)
 

@@ -86,7 +86,7 @@ def expire_in_the_middle_of_a_payment(
 
     monkeypatch.setattr(payments, "_rejection_reason", judge_slowly)
     # What is sold in one round trip has no middle; this is the way of a payment that needs a look.
-    monkeypatch.setattr(payments, "_sell_held", take_a_look)
+    monkeypatch.setattr(payments, "sell_held", take_a_look)
 
     def pay() -> str:
         try:

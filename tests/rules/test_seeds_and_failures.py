@@ -20,7 +20,7 @@ SECURITY = (ROOT / "docs" / "security.md").read_text()
 PAGES = SEEDS + FAILURES + OPEN + SECURITY
 
 # How many of each there are: the lists themselves are not part of the repository.
-NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 42, "I": 24}
+NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 43, "I": 24}
 # What has no guard, or a guard that no test shows. Nobody adds to it without a word.
 KNOWN_OPEN = {"L16", "L21", "Q17", "I18"}
 # Chapters of ASVS and automated threats that have nothing to do with this shop, or are somebody else's.

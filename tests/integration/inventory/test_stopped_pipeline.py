@@ -12,7 +12,8 @@ from django.db import DatabaseError
 
 from inventory import ledger, postgres
 from inventory.postgres import STOPPED_TOO_LONG, Connection, is_away
-from shop.payments import notices
+from shop.payments import captures
+from shop.payments.captures import Capture
 from shop.sales.catalogue import SaleCard
 from tests.support.road import own_connection
 from tests.support.shopkeeping import make_sale
@@ -82,8 +83,8 @@ def test_a_process_that_stops_while_it_brings_a_payment_in_keeps_no_row(
     def stop(*_: Any, **__: Any) -> None:
         stand_still(card.sku)
 
-    monkeypatch.setattr(notices, "send_capture", stop)
+    monkeypatch.setattr(captures, "send_capture", stop)
     target: Any = SimpleNamespace(sku=card.sku, stock_id=0, quantity=1)
     notice: Any = SimpleNamespace(event_id=card.sku, kind="captured", reference="none")
     with pytest.raises(DatabaseError if is_limited else StillLocked):
-        notices._sell_held(notice, target, provider_name="sandbox")
+        captures.sell_held(Capture(notice=notice, target=target, provider_name="sandbox"))

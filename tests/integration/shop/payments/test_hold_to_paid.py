@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from inventory.telemetry.measures import HOLD
 from inventory.telemetry.page import render
 from shop.models import Order
-from shop.payments import notices
+from shop.payments import captures, notices
 from shop.payments.providers import Notice
 from shop.payments.rows import NoticeResult, Target
 from shop.sales.catalogue import SaleCard
@@ -76,7 +76,7 @@ def test_control_who_counts_notices_counts_those_again(card: SaleCard, monkeypat
     take = notices._take
 
     def counting(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:
-        notices.HOLD_TO_PAID_SECONDS.observe(target.rested_seconds)
+        captures.HOLD_TO_PAID_SECONDS.observe(target.rested_seconds)
         return take(notice, target, provider_name=provider_name)
 
     notice = captured(card, age_seconds=16)
