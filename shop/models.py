@@ -141,8 +141,7 @@ class Sale(models.Model):
     opens_at = models.DateTimeField()
     closes_at = models.DateTimeField()
     per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
-    # Units for which one network (/24 of IPv4, /48 of IPv6) is let in, whatever becomes of them. NULL: as many as
-    # shop.sales.catalogue.network_limit says; 0: any number.
+    # Units for which one network (/24, of IPv6 /48) is let in. NULL: as sales.catalogue.network_limit says; 0: any.
     per_network_limit = models.PositiveIntegerField(null=True, blank=True)
     # Whether a request needs a pass; a rush is from so many requests or new tokens a second in one web process.
     pass_mode = models.CharField(
@@ -199,9 +198,10 @@ class Sale(models.Model):
             ("retire_sale", "Can retire a sale that is over"),
             ("make_codes", "Can make access codes for a sale"),
         ]
-        # Read by every web process once a second: what is retired costs it nothing.
+        # Read by every web process once a second, what is retired costs it nothing; and past sales, by their end.
         indexes = [
             models.Index(fields=["opens_at", "slug"], condition=Q(retired_at__isnull=True), name="sale_not_retired"),
+            models.Index(fields=["closes_at"], name="sale_by_end"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(closes_at__gt=F("opens_at")), name="sale_ends_after_it_begins"),
