@@ -187,7 +187,7 @@ class Settler:
     def _work_turn(self, sku: str, lock: Lock, *, alone: bool, probe: bool) -> int:
         """Work one SKU under its lock, and let go of it. Every line that is logged meanwhile names the batch."""
         try:
-            return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1), probe=probe)
+            return self._drain(sku, lock, alone=alone, probe=probe)
         except LockLost as error:
             LOSSES.add("lock_lost")
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
@@ -211,6 +211,8 @@ class Settler:
             self._release(lock)
 
     def _release(self, lock: Lock) -> None:
+        if lock.hold is None:
+            return  # together with the answer to the last batch
         try:
             fault_point("before_release")
             lock.release()
@@ -221,9 +223,9 @@ class Settler:
             log.exception("lock left to its TTL", action="release_failed", sku=lock.name)
             lock.end_hold()
 
-    def _drain(self, sku: str, lock: Lock, *, turn_seconds: float, probe: bool) -> int:
+    def _drain(self, sku: str, lock: Lock, *, alone: bool, probe: bool) -> int:
         """Settle batch after batch until nothing can be decided, the turn is over, or we must stop."""
-        turn_ends = time.monotonic() + turn_seconds
+        turn_ends = time.monotonic() + TURN_SECONDS * (4 if alone else 1)
         call, done = 1, 0
         fault_point("before_take")
         handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
@@ -238,8 +240,10 @@ class Settler:
                 done += len(settlement.settled)
                 if not settlement.settled:
                     self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
-                if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
-                    writing.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
+                # What came meanwhile is a larger batch after the others have had their turns.
+                was_all = not alone and handed.kind == "fresh" and len(names) < self._batch
+                if was_all or self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
+                    self._settle_and_release(sku, lock, settlement, call=call)
                     count_decisions(handed, settlement)
                     break
                 call, decided = call + 1, handed
@@ -249,6 +253,12 @@ class Settler:
                 fault_point("after_settle")
                 count_decisions(decided, settlement)  # buyers are told first
         return done
+
+    def _settle_and_release(self, sku: str, lock: Lock, settlement: Settlement, *, call: int) -> None:
+        """Answer a batch (after its COMMIT) and end the turn in one round trip. Raises LockLost, RedisUnavailable."""
+        answer = writing.settle_call(sku, token=lock.token, call=call, **settlement._asdict())
+        if lock.release_after(answer) == -1:
+            raise LockLost
 
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
         """Settle one batch; when the database is away or busy, give it back and end the turn: other SKUs may be well.

@@ -12,7 +12,7 @@ import structlog
 
 from inventory.exceptions import LockLost, SaleNotPrimed
 from inventory.records import Record, StockFigures, read_record
-from inventory.redis import Argument, Client, keys, run_script, run_scripts
+from inventory.redis import Argument, Client, ScriptCall, keys, run_script, run_scripts
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +40,7 @@ def live_field(*, sale_id: int, buyer: str) -> str:
     return f"{sale_id}:{buyer}"
 
 
-def _take_call(
-    sku: str, *, token: str, call: int, batch: int, probe: bool = False
-) -> tuple[str, Sequence[str], Sequence[Argument]]:
+def _take_call(sku: str, *, token: str, call: int, batch: int, probe: bool = False) -> ScriptCall:
     args: list[Argument] = [token, call, batch, MAX_HAND_OUTS, MAX_HAND_OUTS + REFUSAL_TRIES, int(probe)]
     return "take", take_keys(sku), args
 
@@ -53,7 +51,7 @@ def take_keys(sku: str) -> list[str]:
     return [make(sku) for make in (*own, keys.dead_letters, keys.dead_letter_notes, keys.aside, keys.sales)]
 
 
-def _settle_call(
+def settle_call(
     sku: str,
     *,
     figures: StockFigures,
@@ -61,7 +59,8 @@ def _settle_call(
     staying: Sequence[str] = (),
     token: str = "",
     call: int = 0,
-) -> tuple[str, Sequence[str], Sequence[Argument]]:
+) -> ScriptCall:
+    """Return the call of settle(), whose reply -1 means that the lock `token` is lost."""
     own = (keys.lock, keys.in_flight, keys.records, keys.stock, keys.hand_outs, keys.live_units)
     script_keys = [make(sku) for make in (*own, keys.line, keys.aside, keys.ended_requests, keys.sales)]
     names = [*(name for name, _ in settled), *staying]
@@ -115,7 +114,7 @@ def settle_and_take(
     call: of this take, one more than that of the take whose batch is answered. staying: who keeps its place.
     Raises LockLost, RedisUnavailable.
     """
-    answer = _settle_call(sku, token=token, call=call - 1, figures=figures, settled=settled, staying=staying)
+    answer = settle_call(sku, token=token, call=call - 1, figures=figures, settled=settled, staying=staying)
     answered, handed = run_scripts(client, [answer, _take_call(sku, token=token, call=call, batch=batch)])
     if answered == -1:
         raise LockLost
@@ -137,7 +136,7 @@ def settle(
     call: of the take whose batch is answered; after a later take nobody who stays is put back any more.
     Raises LockLost, RedisUnavailable.
     """
-    name, script_keys, args = _settle_call(
+    name, script_keys, args = settle_call(
         sku, token=token, call=call, figures=figures, settled=settled, staying=staying
     )
     answered = run_script(client, name, keys=script_keys, args=args)
@@ -154,7 +153,7 @@ def publish_changes(client: Client, sku: str, *, figures: StockFigures, changed:
     """
     done = 0
     for start in range(0, max(len(changed), 1), MAX_CHANGES):
-        name, script_keys, args = _settle_call(sku, figures=figures, settled=changed[start : start + MAX_CHANGES])
+        name, script_keys, args = settle_call(sku, figures=figures, settled=changed[start : start + MAX_CHANGES])
         done += int(run_script(client, name, keys=script_keys, args=args))
     return done
 

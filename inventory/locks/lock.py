@@ -9,6 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
@@ -23,11 +24,13 @@ from inventory.redis import (
     MAX_BLOCK_SECONDS,
     Argument,
     Client,
+    ScriptCall,
     WaitingPlace,
     keys,
     run_commands,
     run_script,
     run_script_each,
+    run_scripts,
     sending_once,
     wait_for_signal,
 )
@@ -217,6 +220,18 @@ class Lock(AnyLock):
                 raise
         self._send_release(args)
         return True
+
+    def release_after(self, script: ScriptCall) -> Any:
+        """Run a script for what is locked and give the lock back, in one round trip; return the script's reply.
+
+        The hold is None afterwards. Raises RedisUnavailable: either may have been done, and release() is to be called.
+        """
+        held = self._is_held()
+        self.end_hold()
+        reply, released = run_scripts(self._client, [script, ("release", self.release_keys, self.release_args())])
+        self._released(was_there=self.is_released(released), held=held)
+        self.hold = None
+        return reply
 
     def give_back(self, hold: Hold) -> None:
         """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""

@@ -45,7 +45,7 @@ with _hidden("opentelemetry"):
     from inventory.redis.commands import as_dict, run_commands, run_commands_async, run_groups_async
     from inventory.redis.connections import WaitingPlace
     from inventory.redis.memory import memory_of
-    from inventory.redis.scripts import run_script, run_script_async, run_script_each, run_scripts
+    from inventory.redis.scripts import ScriptCall, run_script, run_script_async, run_script_each, run_scripts
     from inventory.redis.servers import ask_servers, node_of, takes_writes_async
     from inventory.redis.subscriptions import (
         MAX_BLOCK_SECONDS,
@@ -62,6 +62,7 @@ __all__ = [
     "AsyncClient",
     "AsyncSubscription",
     "Client",
+    "ScriptCall",
     "WaitingPlace",
     "as_dict",
     "ask_servers",

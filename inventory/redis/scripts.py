@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.conf import settings
 
@@ -28,6 +28,9 @@ from inventory.redis.commands import (
     send_to_async,
 )
 from inventory.telemetry.measures import SCRIPT_SECONDS
+
+# A script's name, keys and arguments.
+ScriptCall: TypeAlias = tuple[str, Sequence[str], Sequence[Argument]]
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # A line of a script in whose place a function stands that several scripts have.
@@ -86,8 +89,8 @@ async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str
         SCRIPT_SECONDS.observe(time.monotonic() - began, name)
 
 
-def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Any]:
-    """Run several scripts (name, keys, args), all for one SKU, in one round trip. Raises RedisUnavailable.
+def run_scripts(client: Client, calls: Sequence[ScriptCall]) -> list[Any]:
+    """Run several scripts, all for one SKU, in one round trip. Raises RedisUnavailable.
 
     The texts are sent, not their digests: with digests, a Redis that has forgotten the first script (a restart) would
     refuse it and still run the second, which relies on it.
