@@ -25,9 +25,10 @@ log = structlog.get_logger(__name__)
 # Many together: one transaction and one fsync; not so many that payments wait long for the row.
 BATCH = 500
 MAX_A_ROUND = 5_000
-# Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
+# Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended. After
+# a pause that was longer the next round looks at all of them.
 RECENT_SECONDS = 60
-WHOLE_SWEEP_SECONDS = 30.0
+WHOLE_SWEEP_SECONDS = 60.0
 # After holds could not be ended, however long ago their time was.
 AGAIN_SECONDS = 1.0
 

@@ -30,7 +30,7 @@ class Plan:
     ended_holds: int = 1_000_000
     ending_holds: int = 100_000
     ending_seconds: float = 60.0
-    sweep_seconds: float = 30.0
+    sweep_seconds: float = 60.0
     asks_per_second: int = 200
     metrics_sales: int = 1_000
     longest_round_seconds: float = 900.0

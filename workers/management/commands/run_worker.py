@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 # The sweep: how soon work is found when its hint was lost, or its holder died.
 SWEEP_SECONDS = 0.5
 # How long a hold may be over before the expirer looks: it must end within a second.
-EXPIRY_SECONDS = 0.2
+EXPIRY_SECONDS = 0.25
 # How long a notice of the sandbox may be due before its worker looks.
 NOTICE_SECONDS = 0.3
 # How long the payments worker rests between two rounds of questions.
