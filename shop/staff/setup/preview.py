@@ -15,7 +15,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
@@ -76,6 +76,8 @@ class Previews(admin.ModelAdmin):  # type: ignore[type-arg]
             raise Http404
         if not (self.has_add_permission(request) if sale is None else self.has_change_permission(request, sale)):
             raise PermissionDenied
+        if request.method != "POST":  # its address alone, of a bookmark: nothing was filled in
+            return HttpResponseRedirect("../" if sale is None else "../change/")
         form = self.get_form(request, sale, change=sale is not None)(request.POST, request.FILES, instance=sale)
         form.fields.pop("password", None)  # nothing is changed
         encode_first(request)

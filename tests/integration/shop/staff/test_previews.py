@@ -96,6 +96,16 @@ def test_a_form_that_cannot_be_saved_says_why(new_sku: Callable[[], str]) -> Non
     assert "<iframe" not in text
 
 
+def test_its_address_alone_leads_to_the_form(new_sku: Callable[[], str]) -> None:
+    """The control is who may not change it: no way to the form is shown to them."""
+    client, card = browser_of("manager"), make_sale(new_sku(), units=1)
+    for form in (ADD, f"/admin/shop/sale/{card.sale_id}/change/"):
+        answer = client.get(form.replace("/change/", "/") + "preview/", follow=True)
+        assert answer.request["PATH_INFO"] == form
+        assert 'name="title"' in answer.content.decode()
+    assert browser_of("viewer").get(PREVIEW).status_code == 403
+
+
 def test_what_is_typed_cannot_leave_the_frame(new_sku: Callable[[], str]) -> None:
     answer = browser_of("manager").post(
         PREVIEW, filled(new_sku(), title='"><script>alert(1)</script>', tagline="</iframe>")
