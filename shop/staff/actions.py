@@ -253,8 +253,11 @@ def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpRe
             raise PermissionDenied
         confirmed = "confirm" in request.POST
         first = queryset.select_related("stock").first()
-        seen_total = first.stock.total if first else None
-        form = ActForm(request, act, request.POST if confirmed else None, seen_total=seen_total)
+        if first is None:
+            told = gettext("Nothing that was chosen is in the list as it is filtered; nothing was done.")
+            model_admin.message_user(request, told, level=messages.ERROR)
+            return None
+        form = ActForm(request, act, request.POST if confirmed else None, seen_total=first.stock.total)
         if act.asks == "units" and queryset.count() != 1:
             model_admin.message_user(request, gettext("Choose one sale."), level=messages.ERROR)
             return None

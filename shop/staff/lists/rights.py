@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
 
 
 class ActsByRight(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -19,6 +21,15 @@ class ActsByRight(admin.ModelAdmin):  # type: ignore[type-arg]
         """Offer no act without its right."""
         offered: dict[str, Any] = super().get_actions(request)
         return {name: each for name, each in offered.items() if self._may(request, name)}
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """As Django's, which leads away from a filter that makes no sense, and from an act under it, without a word."""
+        try:
+            return super().get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            told = gettext("The filter in the address is not valid: nothing was done, and the whole list is shown.")
+            self.message_user(request, told, level=messages.ERROR)
+            raise
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Refuse an act without its right, where Django would only say that no action was chosen."""

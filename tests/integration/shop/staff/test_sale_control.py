@@ -252,6 +252,23 @@ def test_of_several_sales_one_that_somebody_paused_again_stays_paused(
     assert states == {card.slug: "paused", other.slug: "on"}
 
 
+@pytest.mark.parametrize("fields", [{}, {"confirm": "yes", "reason": "a fault"}], ids=["asked", "confirmed"])
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("opens_at__gte=tomorrow", "The filter in the address is not valid: nothing was done"),
+        ("switch__exact=paused", "Nothing that was chosen is in the list as it is filtered; nothing was done."),
+    ],
+)
+def test_an_act_under_a_filter_that_shows_none_of_them_says_so(
+    staff: Client, card: SaleCard, query: str, told: str, fields: dict[str, str]
+) -> None:
+    chosen = {"action": "pause", "_selected_action": card.sale_id, **fields}
+    page = staff.post(f"/admin/shop/sale/?{query}", chosen, follow=True).content.decode()
+    assert (told in page, Sale.objects.get(pk=card.sale_id).operator_state) == (True, "on")
+    assert "Buyers read the reason" in press(staff, card, "pause").content.decode()  # the control: no filter
+
+
 def test_the_admin_restocks_and_says_what_it_refuses(staff: Client, card: SaleCard) -> None:
     press(staff, card, "restock", units=4, reason="")
     assert Stock.objects.get(sku=card.sku).total == 6
