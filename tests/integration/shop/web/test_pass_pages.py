@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from urllib.parse import urljoin
 
 import pytest
 from django.http import HttpResponse
@@ -115,6 +117,24 @@ def test_its_token_names_the_network_by_which_it_can_be_revoked(card: SaleCard) 
     # Where too many went to a network, the gate says so, and the page gives none.
     none = Client().get(f"/sales/{card.slug}/pass/", headers={NO_TOKEN: "1"}, REMOTE_ADDR=HERE)
     assert (none.status_code, COOKIE_NAME in none.cookies) == (401, False)
+
+
+@pytest.mark.parametrize("page", ["pass", "email"])
+@pytest.mark.parametrize(("language", "words"), [("en", "does not know this browser"), ("zh-hans", "不认识这个浏览器")])
+def test_who_is_not_known_is_told_why_and_what_to_do(
+    new_sku: Callable[[], str], page: str, language: str, words: str
+) -> None:
+    card, browser = make_sale(new_sku(), units=1, pass_mode="always", email_mode="once"), Client()
+    address = f"/sales/{card.slug}/{page}/"
+    browser.cookies[COOKIE_NAME] = f"{'b' * 22}.20000.{'s' * 22}"  # signed by a key that is not ours
+    for headers in ({}, {NO_TOKEN: "1"}):
+        answer = browser.get(address, headers={"accept-language": language, **headers})
+        assert (answer.status_code, words in answer.content.decode()) == (401, True)
+        (back,) = re.findall(r'<a class="button" href="([^"]*)"', answer.content.decode())
+        assert urljoin(address, back) == f"/sales/{card.slug}/"
+        browser.cookies.clear()
+    # The control: a browser that is known by then sees the page.
+    assert browser.get(address, headers={"accept-language": language}).status_code == 200
 
 
 def test_a_sale_that_asks_for_none_sends_back_to_it(card: SaleCard) -> None:
