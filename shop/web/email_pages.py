@@ -14,6 +14,7 @@ from inventory.exceptions import FairdropError
 from inventory.redis import clocks
 from shop import buyers
 from shop.access import emails
+from shop.access.codes import MAX_TYPED
 from shop.access.emails import MAX_ADDRESS_LENGTH, EmailProof
 from shop.client_address import client_address, network_of
 from shop.orders import email_codes
@@ -37,14 +38,14 @@ def email_page(request: HttpRequest, *, slug: str) -> HttpResponse:
     token = token_to_give(request)
     buyer = buyers.verify_token(token or buyers.token_sent(cookies_of(request)))
     address = request.POST.get("address", "").strip()[: MAX_ADDRESS_LENGTH + 1]
-    error, proof = None, None
+    code, error, proof = request.POST.get("code", "")[:MAX_TYPED], None, None
     try:
         if request.method == "POST":
             proof = take_form(request, card, buyer=buyer, address=address)
     except FairdropError as refused:
         error = refused
     was_sent = bool(address) and is_mailed(error, took_code="code" in request.POST)
-    context = context_of(card, address, proof=proof, was_sent=was_sent)
+    context = {**context_of(card, address, proof=proof, was_sent=was_sent), "code": code}
     response = show(request, "shop/email.html", context, error=error)
     if token:
         set_cookie(response, name=buyers.COOKIE_NAME, value=token)

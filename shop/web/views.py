@@ -32,6 +32,7 @@ from inventory.redis import clocks
 from inventory.states import WAITING_STATES, State
 from shop import buyers
 from shop.access.codes import MAX_TYPED
+from shop.access.emails import MAX_ADDRESS_LENGTH
 from shop.client_address import client_address, network_of
 from shop.http import PAGE_NUMBER
 from shop.models import OrderEvent
@@ -323,7 +324,8 @@ def ticket_page(
     )
     offers_mail = settings.MAIL_ON and is_own
     is_still = "still" in request.GET or request.method == "POST"  # what is said of a press must not go by itself
-    context = {"face": face, "now": now, "still": is_still, "offers_mail": offers_mail}
+    typed = request.POST.get("address", "").strip()[: MAX_ADDRESS_LENGTH + 1] if error else ""
+    context = {"face": face, "now": now, "still": is_still, "offers_mail": offers_mail, "typed": typed}
     context["places"] = catalogue.places_in_log(card.sale_id)
     context |= {"delivery": face.delivery, "delivery_form": delivery_form or form_of(face.delivery)}
     return show(request, "shop/ticket.html", context, error=error, status=400 if delivery_form else 200)

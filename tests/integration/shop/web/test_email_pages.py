@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import secrets
 from collections.abc import Callable
@@ -92,6 +93,31 @@ def test_what_is_no_address_is_said(card: SaleCard) -> None:
     assert b'name="code"' not in said.content
 
 
+def field(page: HttpResponse, name: str, *, form: int = 0) -> str:
+    """Return a field of one of the forms of a page, with what is said of it."""
+    text = html.unescape(page.content.decode()).split('<form method="post"')[form + 1]
+    found = re.search(rf'<input [^>]*name="{name}".*?</label>', text)
+    assert found
+    return found[0]
+
+
+def test_what_was_typed_stays_with_what_is_wrong_at_its_field(card: SaleCard, address: str) -> None:
+    browser, typed = Client(), {"address": 'a"b@example', "code": "12AB-CD34"}
+    refused = send(browser, card, **typed)
+    assert (refused.status_code, b"<details open>" in refused.content) == (400, True)
+    for name, value in typed.items():
+        assert f'value="{value}"' in field(refused, name)
+    assert "That is not an e-mail address" in field(refused, "address")
+    send(browser, card, address=address)
+    wrong = send(browser, card, address=address, code=typed["code"])
+    assert f'value="{typed["code"]}" aria-invalid="true"' in field(wrong, "code")
+    assert "That is not the code, or it has ended" in field(wrong, "code")
+    assert f'value="{address}"' in field(wrong, "address", form=1)
+    # The control: nothing is said of a field that nobody has filled in.
+    for page in (browser.get(f"/sales/{card.slug}/email/"), send(browser, card, address=address)):
+        assert b"aria-invalid" not in page.content
+
+
 def test_too_many_mails_are_said(card: SaleCard, address: str) -> None:
     found = [send(Client(), card, address=address) for _ in range(4)]
     assert [each.status_code for each in found] == [200, 200, 200, 429]
@@ -108,7 +134,7 @@ def test_a_mail_that_was_not_sent_is_not_asked_about(card: SaleCard, address: st
     send(browser, card, address=address)
     with cache_without_writes():
         unchecked = send(browser, card, address=address, code=code_of(address))
-    assert (unchecked.status_code, b'name="code"' in unchecked.content) == (503, True)
+    assert (unchecked.status_code, f'value="{code_of(address)}">' in field(unchecked, "code")) == (503, True)
 
 
 def test_a_form_of_another_site_mails_nothing(card: SaleCard, address: str) -> None:

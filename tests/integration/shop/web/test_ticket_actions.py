@@ -15,7 +15,7 @@ from django.test import Client, override_settings
 
 from shop import buyers
 from shop.models import Order, Payment, Sale
-from shop.orders import holds
+from shop.orders import holds, mails
 from shop.orders.numbers import order_number
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.provider import Sandbox
@@ -42,12 +42,12 @@ class Person:
         assert answer.status_code == 200
         return answer.content.decode()
 
-    def press(self, what: str) -> HttpResponse:
-        """Send the form of the page as it stands there."""
+    def press(self, what: str, **typed: str) -> HttpResponse:
+        """Send the form of the page as it stands there, with what is typed into it."""
         path = f"/requests/{self.request_id}/{what}/"
         form = re.search(rf'action="{path}">.*?name="csrfmiddlewaretoken" value="([^"]+)"', self.page)
         assert form, f"the page has no form for {what}"
-        return self.browser.post(path, {"csrfmiddlewaretoken": form[1]})
+        return self.browser.post(path, {"csrfmiddlewaretoken": form[1], **typed})
 
     @property
     def state(self) -> str:
@@ -58,6 +58,22 @@ class Person:
 def card(new_sku: Callable[[], str]) -> SaleCard:
     """One unit."""
     return make_sale(new_sku(), units=1)
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["no address", "too many links"])
+def test_an_address_that_is_refused_stays_in_its_field_with_what_is_wrong(
+    card: SaleCard, spent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(card)
+    closed = re.search(r'<details([^>]*)><summary>Get the link.*?name="address"([^>]*)>(.*?)</label>', person.page)
+    assert closed
+    assert ("open" in closed[1], "value" in closed[2], closed[3]) == (False, False, "")  # the control
+    monkeypatch.setattr(mails, "MAX_LINK_MAILS", 0 if spent else 1)
+    typed, told = ("a@example.com", "sent too often") if spent else ("a@b", "That is not an e-mail address")
+    refused = person.press("mail", address=typed).content.decode()
+    shown = re.search(r'<details open><summary>Get the link.*?name="address"([^>]*)>(.*?)</label>', refused)
+    assert shown
+    assert (f'value="{typed}" aria-invalid="true"' in shown[1], told in shown[2]) == (True, True)
 
 
 def settled(card: SaleCard, people: int) -> list[Person]:
