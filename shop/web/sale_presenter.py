@@ -188,6 +188,11 @@ class SaleFace:
         return self.card.is_public(self.now)
 
     @property
+    def asks_code(self) -> bool:
+        """Its page has the field of an access code."""
+        return self.card.codes_required and not self.is_public and self.state != "closed"
+
+    @property
     def is_presale(self) -> bool:
         """A list or codes let in sooner, and it is not everybody's yet."""
         return self.card.is_presale(self.now)
