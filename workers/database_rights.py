@@ -104,7 +104,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     f"{_MAILS}attachment_emails": ("web mailer reconciler(email_id)", "web", "", "web reconciler"),
     f"{_MAILS}email": ("web mailer reconciler(id created)", "web mailer", "mailer", "web reconciler"),
     f"{_MAILS}emailtemplate": ("web mailer", "", "", ""),
-    f"{_MAILS}log": ("web mailer reconciler(email_id)", "mailer", "", "web reconciler"),
+    f"{_MAILS}log": ("web mailer reconciler(email_id)", "mailer", "", "web mailer reconciler"),
 }
 # What runs as the owner of the tables, and who may call it: it deletes by age what its caller may not touch.
 FUNCTIONS = {

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db import connection
 from post_office import mail
+from post_office.models import Log
 
 from inventory.fault_injection import fault_point
 from inventory.postgres import AdvisoryLock
@@ -56,6 +57,8 @@ class Mailer:
         if not mail.get_queued().exists():
             return queued
         mails.drop_late_mails()
+        # One row for each try would be hundreds a mail while the server is away: of each mail the last one stays.
+        Log.objects.filter(email__in=mail.get_queued()).delete()
         fault_point("before_mail")
         sent, failed, put_off = mail.send_queued()
         for outcome, count in {"sent": sent, "failed": failed, "put_off": put_off}.items():

@@ -69,6 +69,21 @@ def test_each_try_of_a_mail_is_counted_once_by_what_came_of_it(server: MailServe
     assert rise() == {}
 
 
+def test_of_the_tries_of_a_mail_the_last_alone_is_kept(server: MailServer) -> None:
+    """A server that is away for a day leaves no row for each of its tries. The control is a mail that is not due."""
+    server.refused = {ADA, EVE}
+    first, other = put(EVE), put(ADA)
+    rise()
+    (told,) = other.logs.all()
+    for _ in range(3):
+        (before,) = first.logs.all()
+        Email.objects.filter(pk=first.pk).update(scheduled_time=None)
+        assert rise() == {"put_off": 1}
+        (after,) = first.logs.all()
+        assert (after.pk > before.pk, after.exception_type) == (True, before.exception_type)
+    assert list(other.logs.all()) == [told]
+
+
 def test_a_mail_refused_for_the_last_time_has_failed_and_is_not_tried_again(server: MailServer, settings: Any) -> None:
     settings.POST_OFFICE = {**settings.POST_OFFICE, "MAX_RETRIES": 1}
     server.refused = {EVE}
