@@ -256,6 +256,35 @@ def test_a_discard_that_the_line_did_not_hear_of_is_finished_by_the_next(
     assert_books_balance(card)
 
 
+@pytest.mark.parametrize("moment", ["before", "before, and settled", "after"])
+def test_a_retry_while_another_discards_the_same_letter_decides_it_once(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The command and the control room may act at once: each step looks again, in one script or one transaction."""
+    name, _ = queue(card, "ann", "bob")
+    set_aside_first(card)
+    refuse, kept = holds.refuse, list[str]()
+
+    def meet(*args: Any, **named: Any) -> None:
+        if moment == "after":
+            refuse(*args, **named)
+        (retried,) = change_letters(redis.connect(), card.sku, [name], mode="retry", actor="anna")
+        kept.append(retried.reason)
+        if moment == "before, and settled":
+            settle_line(card)
+        if moment != "after":
+            refuse(*args, **named)
+
+    monkeypatch.setattr(holds, "refuse", meet)
+    (discarded,) = line_actions.change_letters(card.sku, [name], mode="discard", actor="olga")
+    assert (kept[0], discarded.reason) == ((REASONS["decided"], "") if moment == "after" else ("", REASONS["unknown"]))
+    settle_line(card)
+    decided = State.HELD if "settled" in moment else State.REFUSED
+    assert ([Order.objects.get(request_id=name).state], told(card, name)) == ([decided], [decided])
+    assert dead_letters(redis.connect(), card.sku) == []
+    assert_books_balance(card)
+
+
 def raise_unavailable(*_args: object, **_named: object) -> None:
     raise RedisUnavailable
 
