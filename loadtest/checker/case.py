@@ -60,6 +60,11 @@ class Case:
         """How many units staff put into stock during the run; 0 where nobody looked before it."""
         return max(0, self.grown("total")) if "total" in self.before.get("counts", {}) else 0
 
+    @property
+    def sold_before(self) -> int:
+        """How many units were sold before the run, and stay sold; 0 where nobody looked before it."""
+        return self.count("sold") - self.grown("sold")
+
     def units_told(self) -> int:
         """Return how many units buyers were told they have in the end, held or paid."""
         return units_at_rest(self.record.places.values())

@@ -41,10 +41,12 @@ def oversold(case: Case) -> Iterator[Fault]:
     if not case.has_books:
         return
     total, given = case.count("total"), case.count("held") + case.count("sold")
-    told = units_at_once(case.record.places.values())
-    excess = max(given, told, case.count("units_held")) - total
+    # What was sold before is with buyers whom no record of this run has.
+    told, before = units_at_once(case.record.places.values()), case.sold_before
+    excess = max(given, before + told, case.count("units_held")) - total
     if excess > 0:
-        yield Fault(f"{total} units, {given} given by the books, {told} told to buyers", excess)
+        of_before = f" after {before} sold before" if before else ""
+        yield Fault(f"{total} units, {given} given by the books, {told} told to buyers{of_before}", excess)
     elif case.count("available") < 0:
         yield Fault(f"{case.count('available')} units are free", -case.count("available"))
 

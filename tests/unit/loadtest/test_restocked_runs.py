@@ -13,6 +13,7 @@ from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.latency import to_refusal
 from loadtest.checker.verdict import AUDIT_FILE
 from loadtest.record.history import FAIL, FILE_PREFIX
+from tests.support.runs.hand_made_faults import held_by_four_at_once
 from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
 
 
@@ -58,6 +59,18 @@ def test_buyers_are_told_of_no_units_that_were_sold_before_the_run() -> None:
     assert run.faults() == {}
     run.rewrite("r8", was="sold_out", now="held")
     assert "told wrongly" in run.faults()
+
+
+@pytest.mark.parametrize(("sold_before", "faults"), [(10, {"oversold": 1}), (9, {})])
+def test_units_that_were_sold_before_the_run_are_none_that_its_buyers_can_have(
+    sold_before: int, faults: dict[str, int]
+) -> None:
+    """Four had units of 13 at one moment. The control: when nine were sold before, four were there to have."""
+    run = Run()
+    held_by_four_at_once(run)
+    run.book["before"]["counts"].update(total=13, sold=sold_before, available=13 - sold_before)
+    run.after.update(total=13, sold=sold_before + 3, available=10 - sold_before)
+    assert run.faults() == faults
 
 
 def test_who_is_asked_to_come_again_is_not_refused() -> None:
