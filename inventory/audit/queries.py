@@ -77,6 +77,7 @@ tally AS MATERIALIZED (
 ledger AS MATERIALIZED (
     SELECT coalesce(sum(delta), 0) AS available,
            coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust')), 0) AS total,
+           coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust') AND delta > 0), 0) AS put_in,
            max(created_at) FILTER (WHERE delta > 0) AS last_freed,
            min(id) FILTER (WHERE free < 0) AS short, min(id) FILTER (WHERE fence < before) AS stale,
            max(fence) AS fence
@@ -309,7 +310,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
 # What is counted as well: of the stock, of the sale, and (in ms) how long ago the line was last decided, an order last
 # changed, and a unit last became free.
 COUNTS = f"""
-SELECT s.total, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},
+SELECT s.total, l.put_in, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},
        t.decided_in_order, (SELECT ordinal_base FROM inventory_line WHERE sale_id = %(sale_id)s) AS ordinal_base,
        (extract(epoch FROM now() - t.last_decided) * 1000)::bigint AS decided_ms_ago,
        (extract(epoch FROM now() - t.last_changed) * 1000)::bigint AS changed_ms_ago,

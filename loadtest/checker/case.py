@@ -57,8 +57,17 @@ class Case:
 
     @property
     def loaded(self) -> int:
-        """How many units staff put into stock during the run; 0 where nobody looked before it."""
-        return max(0, self.grown("total")) if "total" in self.before.get("counts", {}) else 0
+        """How many units staff put into stock during the run; 0 where nobody looked before it.
+
+        Where the audit does not count them: how many more there are.
+        """
+        counts = self.before.get("counts", {})
+        return max(0, self.grown("put_in" if "put_in" in counts else "total")) if "total" in counts else 0
+
+    @property
+    def taken_away(self) -> int:
+        """How many units staff took out of stock during the run; 0 where nobody looked before it."""
+        return self.loaded - self.grown("total") if "total" in self.before.get("counts", {}) else 0
 
     @property
     def sold_before(self) -> int:

@@ -43,7 +43,9 @@ def oversold(case: Case) -> Iterator[Fault]:
     total, given = case.count("total"), case.count("held") + case.count("sold")
     # What was sold before is with buyers whom no record of this run has.
     told, before = units_at_once(case.record.places.values()), case.sold_before
-    excess = max(given, before + told, case.count("units_held")) - total
+    # What buyers had at one moment may have been taken away by staff after it; what they have at rest may not.
+    had = before + max(case.units_told(), told - case.taken_away)
+    excess = max(given, had, case.count("units_held")) - total
     if excess > 0:
         of_before = f" after {before} sold before" if before else ""
         yield Fault(f"{total} units, {given} given by the books, {told} told to buyers{of_before}", excess)
@@ -123,15 +125,15 @@ def undersold(case: Case) -> Iterator[Fault]:
 def _shut_too_early(case: Case) -> Iterator[Fault]:
     """Find who was told at the door that nothing is left while all who may have been ahead wanted less than was free.
 
-    What came back or was loaded meanwhile only adds to that. Left out: a run that does not know what was free at first,
-    or whose record lacks somebody who was let in.
+    What came back or was loaded meanwhile only adds to that; what staff took away may have been away then. Left out: a
+    run that does not know what was free at first, or whose record lacks somebody who was let in.
     """
     counts, wishes = case.before.get("counts", {}), [w for w in case.record.wishes if w.may_have_been_admitted]
     if "available" not in counts or in_line(case.before) > 0:
         return
     if case.grown("decided") + in_line(case.after) > len(wishes):
         return
-    free = int(counts["available"]) + min(0, case.grown("total"))
+    free = int(counts["available"]) - case.taken_away
     told = [ask for ask in case.record.asks if ask.outcome == FAIL and ask.code in NONE_LEFT]
     too_early = sum(ahead + ask.quantity <= free for ask, ahead in zip(told, _ahead_of(told, wishes), strict=True))
     if too_early:

@@ -20,7 +20,7 @@ def render(verdict: dict[str, Any], *, colour: bool = False) -> str:
     """Return the whole text."""
     paint = _painter(colour=colour)
     lines = [*_table(verdict["sales"], paint=paint), "", *_checks(verdict["checks"], paint=paint), ""]
-    lines += [*_figures(verdict), *_record(verdict.get("record"))]
+    lines += [*_figures(verdict), *_record(verdict.get("record")), *_staff(verdict["sales"])]
     return "\n".join([*lines, "", _sentence(verdict, paint=paint)])
 
 
@@ -109,6 +109,16 @@ def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
     if set(failed) <= set(ABOUT_THE_RUN):
         return paint(f"✗ This run proves nothing: {', '.join(failed)}.", RED)
     return paint(f"✗ The books do not balance: {', '.join(failed)}.", RED)
+
+
+def _staff(sales: list[dict[str, Any]]) -> list[str]:
+    """Say where checks had to leave room: nobody knows when the units that staff put in or took out were free."""
+    return [
+        f"Staff changed the stock of {sale['sku']} meanwhile: {sale['loaded']:,} in, {sale['taken_away']:,} out. "
+        "Nobody knows when, so by as many units it may have been oversold, undersold or out of order, unseen"
+        for sale in sales
+        if sale.get("loaded") or sale.get("taken_away")
+    ]
 
 
 def _record(record: dict[str, Any] | None) -> list[str]:

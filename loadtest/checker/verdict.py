@@ -68,6 +68,8 @@ class SaleResult:
     units_free: int
     moved_up: int
     paid_late: int
+    loaded: int
+    taken_away: int
     faults: dict[str, int]
 
 
@@ -195,6 +197,8 @@ def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
         units_free=case.count("available"),
         moved_up=sum(place.moved_up for place in record.places.values()),
         paid_late=sum(place.charged_late for place in record.places.values()),
+        loaded=case.loaded,
+        taken_away=case.taken_away,
         faults=dict(faults),
     )
 

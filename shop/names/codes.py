@@ -51,10 +51,10 @@ REASONS = (
 PAUSES = (_("We restored our books from a backup and are checking every order before we sell on."),)
 # What an audit counts.
 COUNTS = (
-    _("total"), _("available"), _("held"), _("sold"), _("fence"), _("decided"), _("orders_held"), _("orders_paid"),
-    _("orders_expired"), _("orders_cancelled"), _("orders_sold_out"), _("orders_refused"), _("orders_refunded"),
-    _("units_held"), _("last_seq"), _("queued"), _("waiting"), _("waitlisted"), _("in_flight"), _("admitted"),
-    _("dead_letters"),
+    _("total"), _("put_in"), _("available"), _("held"), _("sold"), _("fence"), _("decided"), _("orders_held"),
+    _("orders_paid"), _("orders_expired"), _("orders_cancelled"), _("orders_sold_out"), _("orders_refused"),
+    _("orders_refunded"), _("units_held"), _("last_seq"), _("queued"), _("waiting"), _("waitlisted"), _("in_flight"),
+    _("admitted"), _("dead_letters"),
 )  # fmt: skip
 # What an audit holds, as its findings name it.
 INVARIANTS = (

@@ -4,6 +4,7 @@ and is not blind for it. Each case has its control.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from loadtest.checker.__main__ import main
 from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.latency import to_refusal
-from loadtest.checker.verdict import AUDIT_FILE
+from loadtest.checker.table import render
+from loadtest.checker.verdict import AUDIT_FILE, as_json
 from loadtest.record.history import FAIL, FILE_PREFIX
-from tests.support.runs.hand_made_faults import held_by_four_at_once
+from tests.support.runs.hand_made_faults import a_unit_left, held_by_four_at_once, sent_away_too_early
 from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
 
 
@@ -24,6 +26,48 @@ def test_units_loaded_after_all_were_sold_are_left_for_those_who_come_later() ->
     assert run.faults() == {}
     run.book["before"]["counts"].update(total=5, available=5)
     assert run.faults()["undersold"] > 0  # they were there from the beginning
+
+
+def correct_stock(run: Run, *, out: int, back: int) -> None:
+    """Let staff take units out of stock during the run, and put some in."""
+    run.book["before"]["counts"]["put_in"] = 3
+    run.after["put_in"] = 3 + back
+    run.after["total"] += back - out
+
+
+@pytest.mark.parametrize(("units", "faults"), [(0, 1), (2, 1), (3, 0)])
+def test_units_that_were_away_for_a_while_were_not_free_at_the_door(units: int, faults: int) -> None:
+    """Three are there, and nobody came before b9: with two of them away, one was still free."""
+    run = Run()
+    sent_away_too_early(run)
+    correct_stock(run, out=units, back=units)
+    assert run.faults().get("undersold", 0) == faults
+
+
+@pytest.mark.parametrize(("units", "faults"), [(0, 1), (1, 0)])
+def test_a_unit_that_was_put_back_may_have_come_after_all_were_sent_away(units: int, faults: int) -> None:
+    run = Run()
+    a_unit_left(run)
+    correct_stock(run, out=units, back=units)
+    assert run.faults().get("undersold", 0) == faults
+
+
+@pytest.mark.parametrize(("units", "faults"), [(0, 1), (1, 0)])
+def test_units_that_buyers_had_before_staff_took_them_away_were_there(units: int, faults: int) -> None:
+    """Four had a unit at one moment: there were four, and at rest three are left. The control: there never were."""
+    run = Run()
+    held_by_four_at_once(run)
+    run.book["before"]["counts"].update(total=3 + units, available=3 + units, put_in=3 + units)
+    run.after["put_in"] = 3 + units
+    assert run.faults().get("oversold", 0) == faults
+
+
+def test_the_verdict_says_that_staff_changed_the_stock() -> None:
+    run = Run()
+    assert "Staff" not in render(json.loads(as_json(run.judge())))
+    correct_stock(run, out=2, back=2)
+    assert run.faults() == {}
+    assert "Staff changed the stock of thing meanwhile: 2 in, 2 out." in render(json.loads(as_json(run.judge())))
 
 
 def test_who_comes_after_a_load_gets_units_that_those_before_were_not_told_of() -> None:

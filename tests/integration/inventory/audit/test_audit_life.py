@@ -183,6 +183,15 @@ def test_sold_out_is_judged_by_what_was_free_then(card: SaleCard) -> None:
     assert told_sold_out(card) == {"I9": "too late wanted 1, 1 were free"}
 
 
+def test_what_came_into_stock_and_was_taken_away_again_is_counted(card: SaleCard) -> None:
+    before = audit_sale(card.slug)["counts"]
+    for units in (-1, 1):
+        sale_control.adjust(card.slug, units=units, **STAFF)
+    sale_control.restock(card.slug, units=2, **STAFF)
+    after = audit_sale(card.slug)["counts"]
+    assert (after["total"], after["put_in"]) == (before["total"] + 2, before["put_in"] + 3)
+
+
 def test_a_restock_that_waited_for_its_turn_makes_no_liar_of_the_settler(card: SaleCard) -> None:
     names = queue(card, "ann", "bob", "cat")
     settle_line(card)
