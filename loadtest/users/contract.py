@@ -37,7 +37,8 @@ FORESEEN = {
 # A proxy's own words for no answer: the call may have arrived or not.
 PROXYS_OWN = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 # Not yet, slower, not now: anyone who is told this comes again with the same key.
-COME_AGAIN = {(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")}
+NOT_OPEN = "sale_not_open"
+COME_AGAIN = {(425, NOT_OPEN), (429, "rate_limited"), (503, "unavailable")}
 
 
 def is_foreseen(operation: Operation) -> bool:

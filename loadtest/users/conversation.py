@@ -26,7 +26,8 @@ from loadtest.plan.population import (
 from loadtest.record.history import OK, Operation, now_ns
 from loadtest.users.addresses import coming_from, network_in
 from loadtest.users.calls import Answer, Calls, bearer
-from loadtest.users.contract import NONE_LEFT, is_refusal
+from loadtest.users.contract import NONE_LEFT, NOT_OPEN, is_refusal
+from loadtest.users.order_life import PATIENCE_SECONDS
 from loadtest.users.sse import listen
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 # HASTY: without the pause that the shop asked for.
 RETRY, HASTY = "retry", "hasty"
-MAX_TRIES = 8  # of one call that is shed, told to slow down, or not answered
+MAX_TRIES = 8  # of one call that is shed, told to slow down, or not answered; with a pause of 5 s at most, 40 s
+NS = 1_000_000_000
 # How long a watcher reads what happens to a sale before asking for a unit of it.
 WATCH_SECONDS = 2.0
 # A bot does not wait as long as it is told to.
@@ -118,7 +120,8 @@ class Conversation:
         """Ask until there is a definite answer; return the code of a no. The key stays the same, so this is safe."""
         self._crowd.counters.attempts += 1
         due_ns = self._due_ns()  # of a click that must be repeated, the first time counts
-        for _ in range(MAX_TRIES):
+        tries, gives_up_ns = 0, now_ns() + int(PATIENCE_SECONDS * NS)
+        while tries < MAX_TRIES:
             operation = Operation(
                 kind="ask",
                 buyer=self._buyer,
@@ -144,6 +147,8 @@ class Conversation:
                 return ""
             if is_refusal(operation):
                 return operation.code
+            # A sale that is paused says so until it goes on: a buyer waits for it as long as for a decision, a bot not.
+            tries += operation.code != NOT_OPEN or self._visit.hammers or now_ns() > gives_up_ns
             click = HASTY if self._visit.hammers else RETRY
             gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)
         return ""
