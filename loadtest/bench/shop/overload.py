@@ -226,7 +226,7 @@ def _go_beyond(
         p99_ms=p99_ms,
         offered=storm,
         goodput=decided_between([fixture.sale_id], begin=begins_at + begin, seconds=seconds)[0] / seconds,
-        sent=1 - sum(begin <= moment < end for moment in answers.given_up) / int(storm * seconds),
+        sent=share_sent(answers.given_up, begin=begin, end=end, offered=int(storm * seconds)),
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
         cpu_us=drive.cpu_us,
@@ -234,6 +234,11 @@ def _go_beyond(
         stolen=drive.stolen,
         well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
     )
+
+
+def share_sent(given_up: Iterable[float], *, begin: float, end: float, offered: int) -> float:
+    """Return the share of those `offered` from `begin` to `end` who did not give up before their click was sent."""
+    return 1 - sum(begin <= moment < end for moment in given_up) / offered
 
 
 def _cpu_of_a_decision(answers: Answers, cpu_us: Mapping[str, float]) -> float:

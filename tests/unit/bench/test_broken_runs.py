@@ -6,20 +6,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import signal
 import socket
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from loadtest.bench import __main__ as command
 from loadtest.bench.harness.report import Figure, Report, as_json, markdown
 from loadtest.bench.harness.timing import again_and_again
+from loadtest.bench.load.loader import Load
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.streams import readers
+from loadtest.bench.streams import run as streams_run
+from loadtest.bench.streams.plan import Plan
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NAN = float("nan")
@@ -103,6 +112,39 @@ def test_a_stream_that_is_reset_counts_as_closed_and_the_others_go_on(
         served[1].sendall(NEWS)
         wait_until(lambda: counts.messages.value == known + 1, what="the other stream has news")
     served[1].close()
+
+
+def test_readers_that_ended_fail_the_round_that_they_did_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: those that read on to the end do not."""
+
+    def follow(_port: int, streams: list[tuple[str, str]], counts: readers.Counts, ends: Event) -> None:
+        counts.opened.value = len(streams)
+        if streams[0][0] == "/to the end":
+            ends.wait()
+
+    monkeypatch.setattr(readers, "_read", follow)
+    with readers.reading(0, [("/to the end", "token")]):
+        pass
+    with (
+        pytest.raises(LoadFailed, match="the readers of the streams have ended"),
+        readers.reading(0, [("/for a moment", "token")]),
+    ):
+        wait_until(lambda: not multiprocessing.active_children(), what="the readers have ended")
+
+
+@pytest.mark.parametrize(("closed", "fails"), [(100, False), (101, True)])
+def test_a_round_in_which_too_many_streams_ended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, closed: int, fails: bool
+) -> None:
+    counts = readers.Counts()
+    counts.closed.value = closed
+    load = Load(began_at=0.0, seconds=1.0, answered=1, statuses=Counter({"202": 1}), waits_ms=[1.0])
+    monkeypatch.setattr(streams_run, "ask", lambda *_, **__: load)
+    monkeypatch.setattr(streams_run.machine, "cpu_seconds", lambda _: 0.0)
+    web: Any = SimpleNamespace(child=None, port=0)
+    fixture: Any = SimpleNamespace(slug="streams")
+    with pytest.raises(LoadFailed, match="101 streams ended") if fails else nullcontext():
+        streams_run.one_round("alongside", web, fixture, counts=counts, plan=Plan(streams=2_000))
 
 
 class SlowChild:

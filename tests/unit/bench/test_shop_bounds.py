@@ -30,7 +30,7 @@ from loadtest.bench.harness.report import Figure, filled, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import address
 from loadtest.bench.shop.costs import Brake, Cost
-from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, spread, well_after
+from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, share_sent, spread, well_after
 from loadtest.bench.shop.report import (
     cost_figures,
     memory_figures,
@@ -164,7 +164,12 @@ def test_who_cannot_be_sent_gives_up(server: type[Slow]) -> None:
     server.pause_seconds = 2.0
     answers = ArrivalRun(server.port, connections=1, patience_seconds=1.0).run(requests(9), [0.0] * 9)
     assert list(answers.given_up) == [0.0] * 8
+    assert share_sent(answers.given_up, begin=0.0, end=1.0, offered=20) == 0.6
     assert answers.statuses() == {202: 1}
+
+
+def test_who_gives_up_before_or_after_the_overload_is_no_part_of_it() -> None:
+    assert share_sent([1.0, 6.0, 65.9, 66.0], begin=6, end=66, offered=8) == 0.75
 
 
 def test_moments_are_even_and_phases_follow_each_other() -> None:
