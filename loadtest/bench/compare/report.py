@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import NOTHING, Comparison, Figure, number, ratio
+from loadtest.bench.harness.report import NOTHING, Comparison, Figure, number, ratio, text_table
 from loadtest.rivals.strategies import RIVALS
 
 OURS, OUR_TITLE = "fairdrop", "Fairdrop"
@@ -166,6 +166,12 @@ def _selling_out(results: Sequence[Result]) -> Comparison:
         for sold in (each.selling_out,)
     ]
     return Comparison(title=f"{results[0].selling_out.units:,} units for many at once", head=head, rows=rows)
+
+
+def wrong_table(results: Sequence[Result]) -> str:
+    """Return for a terminal what the one figure of each way to sell adds up."""
+    whole = _selling_out(results)
+    return text_table(whole.head[:5], [row[:5] for row in whole.rows], range(1, 5))
 
 
 def _promises() -> Comparison:

@@ -21,10 +21,11 @@ from loadtest.bench.compare.report import (
     figures_of,
     picture_of,
     samples_of,
+    wrong_table,
 )
 from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Seller, running
 from loadtest.bench.gate.end_to_end import commands_of
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say_fields
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say, say_fields
 from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.machine import Crew, cpu_seconds, one_row
 from loadtest.bench.harness.report import quantile
@@ -49,6 +50,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     stores = Crew(children=children_of(run.stores.pairs[0]))
     sellers: list[Seller] = [*(RivalSeller(rival) for rival in RIVALS.values()), FairdropSeller()]
     results = [measure_one(seller, plan=run.plan, place=run.place, stores=stores) for seller in sellers]
+    say(f"\n{wrong_table(results)}")
     return Findings(
         figures=figures_of(results, quick=run.quick),
         samples=samples_of(results),
@@ -80,6 +82,7 @@ def measure_one(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -
     selling_out, more_faults = sell_out(seller, plan=plan, place=place)
     say_fields(selling, of=seller.title)
     say_fields(selling_out, of=seller.title)
+    say(f"  {seller.title}   oversold {selling_out.oversold:,}   undersold {selling_out.undersold:,}")
     return Result(
         name=seller.name,
         title=seller.title,

@@ -139,13 +139,17 @@ def columns(figures: Sequence[Figure]) -> tuple[tuple[str, ...], list[tuple[str,
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a table for a terminal."""
-    head, rows, right = columns(figures)
+    return text_table(*columns(figures))
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    """Return a table of texts for a terminal. right: which columns are numbers."""
     widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
     lines = ["  ".join(_padded(row, widths, right)).rstrip() for row in (head, *rows)]
     return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
 
 
-def _padded(row: tuple[str, ...], widths: Sequence[int], right: Sequence[int]) -> list[str]:
+def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
     return [
         cell.rjust(width) if column in right else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -10,12 +10,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from loadtest.bench.compare import run
 from loadtest.bench.compare.crowd import CompareCrowd, make_payloads
+from loadtest.bench.compare.plan import QUICK
 from loadtest.bench.compare.report import Result, Selling, SellingOut, Waits, best_rival, figures_of
+from loadtest.bench.harness.benchmark import BenchmarkRun, Stores
+from loadtest.bench.harness.servers import Workspace
 
 WAITS = Waits(p50=1.0, p99=2.0, worst=3.0)
 NAIVE, SOUND, SLOW, OURS = "naive", "sound", "slow", "fairdrop"
@@ -78,6 +83,28 @@ def test_a_unit_that_nobody_wanted_is_not_undersold() -> None:
     out = result(SOUND, settled=1, orders=4).selling_out
     assert out.undersold == 6
     assert replace(out, refused=0).undersold == 0
+
+
+def test_the_terminal_says_of_each_way_how_many_units_were_wrong_while_it_runs_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = [GOOD[NAIVE], result(SLOW, settled=1, orders=9), GOOD[OURS]]
+    left = iter(found)
+    monkeypatch.setattr(run, "RIVALS", dict.fromkeys((NAIVE, SLOW)))
+    monkeypatch.setattr(run, "RivalSeller", lambda _: next(left))
+    monkeypatch.setattr(run, "FairdropSeller", lambda: next(left))
+    monkeypatch.setattr(run, "children_of", lambda _: {})
+    monkeypatch.setattr(run, "sell", lambda seller, **_: (seller.selling, []))
+    monkeypatch.setattr(run, "sell_out", lambda seller, **_: (seller.selling_out, []))
+    place = Workspace(checkout=tmp_path, environment={}, folder=tmp_path)
+    stores = Stores(pairs=[None], environment={})  # type: ignore[list-item]
+    run.measure(BenchmarkRun(plan=QUICK, quick=True, stores=stores, place=place, hardware={}))
+    said = capsys.readouterr().out.splitlines()
+    assert "  naive   oversold 2   undersold 0" in said
+    assert "  slow   oversold 0   undersold 1" in said
+    table = [line.split() for line in said[-len(found) - 2 :]]
+    assert table[0][-4:] == ["orders", "oversold", "undersold", "lost"]
+    assert [line[-4:] for line in table[2:]] == [["12", "2", "0", "0"], ["9", "0", "1", "0"], ["10", "0", "0", "0"]]
 
 
 UNITS = 6
