@@ -22,6 +22,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, sa
 from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.report import Report, as_json, filled, markdown, sentence, table
 from loadtest.bench.load.loop import LoadFailed
+from loadtest.record.files import remove_left_behind
 from workers.embedded.child_process import adopt_orphans
 from workers.embedded.places import PASS
 from workers.embedded.server import ServerFailed
@@ -145,10 +146,14 @@ def set_up_django() -> None:
 
 @contextmanager
 def own_folder(prefix: str = "benchmark-", *, keep: bool = False) -> Iterator[Path]:
-    """Make a folder for the run's data and remove it afterwards. Not the system's own: that may be memory, not disk."""
+    """Make a folder for the run's data and remove it afterwards. Not the system's own: that may be memory, not disk.
+
+    Those that runs of this kind left behind, because they were killed, are removed first; not what was to be kept.
+    """
     parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
     parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    remove_left_behind(parent, prefix=prefix)
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{'kept' if keep else os.getpid()}-", dir=parent))
     folder.chmod(PASS)
     try:
         yield folder

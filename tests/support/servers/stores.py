@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from loadtest.record.files import remove_left_behind
 from workers.embedded.postgres import DATABASE, ROLE, start_postgres
 from workers.embedded.server import kept_password, reserve_port
 from workers.embedded.valkey import start_valkey
@@ -107,8 +108,5 @@ def needs_servers(path: Path) -> bool:
 
 def remove_leftovers() -> None:
     """Remove the data of earlier runs that were killed; their servers ended with them."""
-    places = {MEMORY, Path(tempfile.gettempdir())}
-    for folder in (found for place in places for found in place.glob(f"{PREFIX}*-*")):
-        owner = folder.name.removeprefix(PREFIX).split("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
+    for place in {MEMORY, Path(tempfile.gettempdir())}:
+        remove_left_behind(place, prefix=PREFIX)
