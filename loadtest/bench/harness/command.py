@@ -83,17 +83,19 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
 
 
 @contextmanager
-def one_shop(folder: Path, *, settings: str = "shop.settings") -> Iterator[Stores]:
+def one_shop(folder: Path, *, settings: str = "shop.settings", is_patient: bool = True) -> Iterator[Stores]:
     """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them.
 
-    settings: the module of this process alone, which also waits longer for Redis; what is run has the shop's.
+    settings: the module of this process alone, which also waits longer for Redis if it is_patient; what is run has the
+    shop's.
     """
     # Addresses in the environment are left out: figures of servers that others use would mean nothing.
     with start_both(folder) as servers:
         os.environ |= servers.environment | _environment(servers.environment["REDIS_URL"])
         environment = dict(os.environ)
         # A store that a measurement fills may be slow to answer the one who measures.
-        os.environ |= {"DJANGO_SETTINGS_MODULE": settings, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "5"}
+        patience = {"FAIRDROP_REDIS_TIMEOUT_SECONDS": "5"} if is_patient else {}
+        os.environ |= {"DJANGO_SETTINGS_MODULE": settings, **patience}
         set_up_django()
         yield Stores(pairs=[servers], environment=environment)
 
