@@ -70,11 +70,6 @@ class Turn:
     stolen: float = 0.0
     unavailable: float = 0.0
 
-    @property
-    def cpu_us(self) -> float:
-        """The CPU time of the server for one answer, in µs."""
-        return self.busy / self.per_second * 1e6 if self.per_second else 0.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionPlan(LoadWindow):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from django.db import connection
 
 from inventory.redis import Client, connect, run_commands
 from loadtest.bench.harness.core_speed import CORE_SPEED, LOOP_TURNS
+from loadtest.record import facts as facts_of_run
 from workers.embedded.child_process import ChildProcess
 
-GIT_TIMEOUT_SECONDS = 10.0
 MIB = 1024 * 1024
 GENERATOR, WEB, SETTLER, REDIS, POSTGRES = "generator", "web", "settler", "Redis", "PostgreSQL"
 PARTS = (GENERATOR, WEB, SETTLER, REDIS, POSTGRES)
@@ -43,15 +42,10 @@ def now() -> str:
 
 
 def hardware() -> dict[str, str]:
-    """Return processor, cores, memory and system."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": str(os.cpu_count()),
-        "memory": f"{psutil.virtual_memory().total / 1024**3:.1f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
-        "interpreter": f"{CORE_SPEED.fastest_us:.0f} µs for a loop of {LOOP_TURNS:,} turns",
-        "load before the run": " ".join(f"{load:.2f}" for load in os.getloadavg()),
-    }
+    """Return processor, cores, memory and system, how fast its Python is, and how busy it was."""
+    found = {name: value or "unknown" for name, value in facts_of_run.hardware().items()}
+    load = {"load before the run": found.pop("load before the run")}
+    return found | {"interpreter": f"{CORE_SPEED.fastest_us:.0f} µs for a loop of {LOOP_TURNS:,} turns"} | load
 
 
 class Stolen:
@@ -66,12 +60,6 @@ class Stolen:
         passed = sum(now) - sum(self._before)
         stolen = getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)
         return stolen / passed if passed > 0 else 0.0
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def versions(client: Client, *, packages: Iterable[str]) -> dict[str, str]:
@@ -118,17 +106,8 @@ def one_row(query: str, *values: Any) -> tuple[Any, ...]:
 
 def revision(checkout: Path) -> str:
     """Return the git revision, with a + when files differ from it."""
-    try:
-        head = _git(checkout, "rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _git(checkout: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(checkout), *arguments]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=GIT_TIMEOUT_SECONDS)
-    return ended.stdout.strip()
+    known = facts_of_run.revision(checkout)
+    return known["commit"] + ("+" if known["dirty"] else "") if known else "unknown"
 
 
 def cores() -> list[int]:
