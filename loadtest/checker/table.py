@@ -20,7 +20,7 @@ def render(verdict: dict[str, Any], *, colour: bool = False) -> str:
     """Return the whole text."""
     paint = _painter(colour=colour)
     lines = [*_table(verdict["sales"], paint=paint), "", *_checks(verdict["checks"], paint=paint), ""]
-    lines += [*_figures(verdict), *_record(verdict.get("record")), *_staff(verdict["sales"])]
+    lines += [*_figures(verdict), *_record(verdict.get("record")), *staff_changes(verdict["sales"])]
     return "\n".join([*lines, "", _sentence(verdict, paint=paint)])
 
 
@@ -111,7 +111,7 @@ def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
     return paint(f"✗ The books do not balance: {', '.join(failed)}.", RED)
 
 
-def _staff(sales: list[dict[str, Any]]) -> list[str]:
+def staff_changes(sales: list[dict[str, Any]]) -> list[str]:
     """Say where checks had to leave room: nobody knows when the units that staff put in or took out were free."""
     return [
         f"Staff changed the stock of {sale['sku']} meanwhile: {sale['loaded']:,} in, {sale['taken_away']:,} out. "

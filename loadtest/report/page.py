@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from loadtest.checker.table import RARE_RESULTS, RESULTS
+from loadtest.checker.table import RARE_RESULTS, RESULTS, staff_changes
 from loadtest.report import timeline, words
 from loadtest.report.charts import STACKED, Chart, Series
 from loadtest.report.reading import Look, Run
@@ -39,6 +39,7 @@ def page_of(run: Run) -> str:
         columns=columns_of(run.verdict["sales"]),
         sales=run.verdict["sales"],
         checks=sorted(run.verdict["checks"], key=lambda check: not check["count"]),
+        staff=staff_changes(run.verdict["sales"]),
         audits=audits_of(run.books),
         burst=burst,
         parts=_parts(run, burst=burst),

@@ -13,8 +13,9 @@ from loadtest.checker.__main__ import main
 from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.latency import to_refusal
 from loadtest.checker.table import render
-from loadtest.checker.verdict import AUDIT_FILE, as_json
+from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.record.history import FAIL, FILE_PREFIX
+from loadtest.report import write_report
 from tests.support.runs.hand_made_faults import a_unit_left, held_by_four_at_once, sent_away_too_early
 from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
 
@@ -62,12 +63,17 @@ def test_units_that_buyers_had_before_staff_took_them_away_were_there(units: int
     assert run.faults().get("oversold", 0) == faults
 
 
-def test_the_verdict_says_that_staff_changed_the_stock() -> None:
-    run = Run()
-    assert "Staff" not in render(json.loads(as_json(run.judge())))
-    correct_stock(run, out=2, back=2)
-    assert run.faults() == {}
-    assert "Staff changed the stock of thing meanwhile: 2 in, 2 out." in render(json.loads(as_json(run.judge())))
+def test_the_verdict_and_its_page_say_that_staff_changed_the_stock(tmp_path: Path) -> None:
+    """The control is the same run without a change."""
+    for units in (0, 2):
+        run = Run()
+        correct_stock(run, out=units, back=units)
+        write_machine(tmp_path, "here", run.operations, clock="here")
+        write_books(tmp_path, run)
+        assert main([str(tmp_path)]) == 0
+        told = f"Staff changed the stock of thing meanwhile: {units} in, {units} out. "
+        table = render(json.loads((tmp_path / VERDICT_FILE).read_text()))
+        assert [told in text for text in (table, write_report(tmp_path).read_text())] == [units > 0] * 2
 
 
 def test_who_comes_after_a_load_gets_units_that_those_before_were_not_told_of() -> None:
