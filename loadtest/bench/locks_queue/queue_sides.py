@@ -43,13 +43,15 @@ def load_queue(*, side: str) -> None:
 
 
 class AnyQueue(ABC):
-    """One queue; both calls do BATCH tasks."""
+    """One queue; both calls do BATCH tasks. depth: how many tasks lie in it, as the one who works them counts."""
 
     def __init__(self) -> None:
         self._numbers = count()
+        self.depth = 0
 
     def fresh_ids(self) -> list[str]:
-        """Return BATCH ids never used before."""
+        """Return BATCH ids never used before, of tasks that are put in."""
+        self.depth += BATCH
         return [f"{number:032x}" for number in islice(self._numbers, BATCH)]
 
     @abstractmethod

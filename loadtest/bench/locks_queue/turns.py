@@ -20,7 +20,7 @@ from loadtest.bench.harness.report import ratio
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.subprocesses import run_crew
 from loadtest.bench.locks_queue.lock_sides import FAIR, LIFE_SECONDS, UNFAIR, AnyLock, open_locks, raw_calls, sure
-from loadtest.bench.locks_queue.queue_sides import BATCH, AnyQueue, open_queue
+from loadtest.bench.locks_queue.queue_sides import BATCH, open_queue
 
 WARM_UP_PAIRS = 100
 PIPELINE_PAIRS = 100
@@ -210,54 +210,35 @@ def judge(visits: Sequence[Sequence[Visit]], *, window: tuple[float, float]) -> 
     )
 
 
-@dataclass
-class Filled:
-    """An open queue and how many tasks lie in it."""
-
-    queue: AnyQueue
-    depth: int = 0
-
-    def enqueue(self) -> int:
-        """Put a batch in."""
-        self.queue.enqueue()
-        self.depth += BATCH
-        return BATCH
-
-    def work(self) -> int:
-        """Work a batch. Raises LoadFailed when it came back short: then something else was measured."""
-        worked = self.queue.work()
-        if worked != BATCH:
-            raise LoadFailed(f"{worked} of {BATCH} tasks came back, with {self.depth} in the queue")
-        self.depth -= worked
-        return worked
-
-
-@cache
-def _filled(side: str) -> Filled:
-    return Filled(open_queue(side))
+_opened = cache(open_queue)
 
 
 def fill(*, side: str, depth: int) -> int:
     """Put tasks in until `depth` lie in the queue; return how many do."""
-    filled = _filled(side)
-    while filled.depth < depth:
-        filled.enqueue()
-    return filled.depth
+    queue = _opened(side)
+    while queue.depth < depth:
+        queue.enqueue()
+    return queue.depth
 
 
 def enqueued_per_second(*, side: str, seconds: float) -> float:
     """Enqueue batches for `seconds`; return how many tasks a second."""
-    filled, tasks = _filled(side), 0
-    began = time.perf_counter()
+    queue = _opened(side)
+    before, began = queue.depth, time.perf_counter()
     while (took := time.perf_counter() - began) < seconds:
-        tasks += filled.enqueue()
-    return tasks / took
+        queue.enqueue()
+    return (queue.depth - before) / took
 
 
 def worked_per_second(*, side: str, seconds: float) -> float:
-    """Take and settle batches for `seconds`, or until fewer than two are left; return how many tasks a second."""
-    filled, tasks = _filled(side), 0
-    began = time.perf_counter()
-    while (took := time.perf_counter() - began) < seconds and filled.depth >= 2 * BATCH:
-        tasks += filled.work()
-    return tasks / took
+    """Take and settle batches for `seconds`, or until fewer than two are left; return how many tasks a second.
+
+    Raises LoadFailed when one came back short: then something else was measured.
+    """
+    queue = _opened(side)
+    before, began = queue.depth, time.perf_counter()
+    while (took := time.perf_counter() - began) < seconds and queue.depth >= 2 * BATCH:
+        if (worked := queue.work()) != BATCH:
+            raise LoadFailed(f"{worked} of {BATCH} tasks came back, with {queue.depth} in the queue")
+        queue.depth -= BATCH
+    return (before - queue.depth) / took
