@@ -98,9 +98,9 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
         used = machine.cpu_seconds(server.child)
         load = Loader(server.port, plan).run(requests)
         used = machine.cpu_seconds(server.child) - used
-    load.must_be(contender.status, of=server.name, also=[contender.also, UNAVAILABLE])
+    load.must_be(contender.status, of=server.child.name, also=[contender.also, UNAVAILABLE])
     return Turn(
-        side=contender.name or server.name,
+        side=contender.name or server.child.name,
         per_second=load.per_second,
         busy=used / plan.whole_seconds,
         wait_p50_ms=load.wait_ms(0.5),

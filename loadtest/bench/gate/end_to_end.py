@@ -106,7 +106,7 @@ def travel(fixture: Fixture, shop: RunningShop, window: LoadWindow, *, max_per_s
     load.must_be(ADMITTED, of="the whole road", also=[UNAVAILABLE])
     wait_until_decided(fixture.sku)
     share, cpu_now, commands_now = stolen.share(), shop.crew.read(), commands_of(client)
-    memory = machine.memory_mib(shop.web.child), max(map(machine.memory_mib, shop.settlers))
+    memory = machine.memory_mib(shop.web.child), max(map(machine.memory_mib, shop.crew.children[machine.SETTLER]))
     road = _result(fixture, load, memory=memory, held_before=held_before)
     return replace(
         road,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -47,7 +47,6 @@ PLAIN = [*GRANIAN, *WSGI, "shop.wsgi:application"]  # with settings of its own
 class WebServer:
     """One running server under test."""
 
-    name: str
     port: int
     child: ChildProcess
 
@@ -93,17 +92,16 @@ def serving(
     try:
         child.start()
         wait_until_ready(child, partial(probe, port, slug=slug), wanted="202")
-        yield WebServer(name=name, port=port, child=child)
+        yield WebServer(port=port, child=child)
     finally:
         child.stop()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningShop:
-    """A web process and its settlers; crew: these and both stores, whose CPU time is counted."""
+    """A running web process; crew: its processes, its settlers and both stores, whose CPU time is counted."""
 
     web: WebServer
-    settlers: Sequence[ChildProcess]
     crew: Crew
 
 
@@ -116,7 +114,7 @@ def running_shop(
         hands = [stack.enter_context(place.worker("settler", of=str(number))) for number in range(settlers)]
         web = stack.enter_context(serving("web", GATE, place=place, slug=slug, workers=workers))
         crew = Crew(children={WEB: [web.child], SETTLER: hands, **children_of(stores)})
-        yield RunningShop(web=web, settlers=hands, crew=crew)
+        yield RunningShop(web=web, crew=crew)
 
 
 def children_of(stores: Servers) -> dict[str, list[ChildProcess]]:
