@@ -86,7 +86,7 @@ class Settler:
     ) -> None:
         self._client = client
         self._polling = polling or client
-        self._batch = batch
+        self._batch = self._next_batch = batch
         self._lock_ttl_ms = lock_ttl_ms
         self._stopping = stopping
         self._report_alive = report_alive
@@ -228,7 +228,7 @@ class Settler:
         turn_ends = time.monotonic() + TURN_SECONDS * (4 if alone else 1)
         call, done = 1, 0
         fault_point("before_take")
-        handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
+        handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._next_batch, probe=probe)
         while handed.requests:
             names = [name for name, _ in handed.requests]
             bind_contextvars(requests=names[:MAX_NAMED])
@@ -248,7 +248,7 @@ class Settler:
                     break
                 call, decided = call + 1, handed
                 handed = writing.settle_and_take(
-                    self._client, sku, token=lock.token, **settlement._asdict(), call=call, batch=self._batch
+                    self._client, sku, token=lock.token, **settlement._asdict(), call=call, batch=self._next_batch
                 )
                 fault_point("after_settle")
                 count_decisions(decided, settlement)  # buyers are told first
@@ -276,6 +276,7 @@ class Settler:
             with traces.spans("transaction", names, store="postgresql"):
                 settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
             TRANSACTION_SECONDS.observe(time.monotonic() - began)
+            self._next_batch = min(self._batch, 2 * self._next_batch)
             DEAD_LETTERS.add("dead", len(handed.requests) if dead else 0)
             return settlement
         except (psycopg.IntegrityError, psycopg.DataError):
@@ -294,7 +295,9 @@ class Settler:
             self._defer(sku, lock, error)
 
     def _defer(self, sku: str, lock: Lock, error: psycopg.Error) -> NoReturn:
-        """Give the batch back, and say why. Raises BatchDeferred."""
+        """Give the batch back, and say why; begin again with one request. Raises BatchDeferred."""
+        # The whole batch may be too much for a sick disk: it is handed out uncounted, so it would be tried for ever.
+        self._next_batch = 1
         note_store_errors("postgresql")
         RETRIES.add("settle")
         log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))

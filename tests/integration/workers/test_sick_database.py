@@ -1,0 +1,66 @@
+"""A batch that is too much for a database in its present state is tried again as a smaller one. Real stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from shop.models import Order
+from tests.support import road
+from tests.support.shopkeeping import assert_books_balance, make_sale
+from workers import settler as settler_module
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+BUYERS, BEARABLE = 20, 3
+# Far more than it takes: without an end, each of them fails.
+ROUNDS = 60
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.TransactionTimeout("the transaction took too long"),
+        psycopg.errors.QueryCanceled("a statement took too long"),
+        psycopg.OperationalError("the connection is closed"),  # what a pipeline may say of the same
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_batch_that_the_database_does_not_get_done_in_time_is_tried_in_parts(
+    error: psycopg.Error, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ends in the dead letters for that, and once it is well again the batches are whole again."""
+    card = make_sale(new_sku(), units=3 * BUYERS)
+    settle, sizes, bearable = settler_module.settle_batch, list[int](), [BEARABLE]
+
+    def settle_if_small(*args: Any, **named: Any) -> Any:
+        if named["sku"] != card.sku:  # other tests' lines are settled in the same round
+            return settle(*args, **named)
+        sizes.append(len(named["requests"]))
+        if sizes[-1] > bearable[0]:
+            raise error
+        return settle(*args, **named)
+
+    monkeypatch.setattr(settler_module, "settle_batch", settle_if_small)
+    monkeypatch.setattr(settler_module, "DATABASE_RETRY_SECONDS", 0.0)
+
+    def work(part: str) -> None:
+        names = road.queue(card, *(f"{part}-{number}" for number in range(BUYERS)))
+        held = Order.objects.filter(request_id__in=names, state="held")
+        for _ in range(ROUNDS):
+            if held.count() == BUYERS:
+                return
+            worker.work_once()
+        pytest.fail(f"{held.count()} of {BUYERS} are held, after batches of {sizes}")
+
+    with road.settler(batch=BUYERS) as worker:
+        work("sick")
+        assert sizes[0] == BUYERS
+        bearable[0] = BUYERS
+        work("well")
+        work("again")
+    assert sizes[-1] == BUYERS
+    assert_books_balance(card)
