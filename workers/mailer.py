@@ -6,8 +6,10 @@ reconciler (workers/reconciler/retention.py).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 
 from django.conf import settings
 from django.db import connection
@@ -15,6 +17,7 @@ from post_office import mail
 from post_office.models import Log
 
 from inventory.fault_injection import fault_point
+from inventory.heartbeats import BEAT_SECONDS
 from inventory.postgres import AdvisoryLock
 from inventory.telemetry.measures import Tally
 from shop.orders import mails
@@ -29,7 +32,7 @@ class Mailer:
     """One mailer. Between two steps it remembers how far it has looked.
 
     rest: waits after each batch, so that not even two mailers send more than one in that time. report_alive: called
-    before each address with news, for many may have some at once.
+    before each address with news, for many may have some at once, and from another thread while a batch is sent.
     """
 
     def __init__(
@@ -60,7 +63,8 @@ class Mailer:
         # One row for each try would be hundreds a mail while the server is away: of each mail the last one stays.
         Log.objects.filter(email__in=mail.get_queued()).delete()
         fault_point("before_mail")
-        sent, failed, put_off = mail.send_queued()
+        with self._alive():
+            sent, failed, put_off = mail.send_queued()
         for outcome, count in {"sent": sent, "failed": failed, "put_off": put_off}.items():
             MAILS.add(outcome, int(count))
         return queued + int(sent)
@@ -72,6 +76,23 @@ class Mailer:
             self._report_alive()
             queued += mails.queue_news(contact_id)
         return queued
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say that we live while a block lasts, no longer than a batch may take: one that hangs falls silent."""
+        over, silent_at = Event(), time.monotonic() + settings.POST_OFFICE["BATCH_DELIVERY_TIMEOUT"]
+
+        def speak() -> None:
+            while not over.wait(BEAT_SECONDS) and time.monotonic() < silent_at:
+                self._report_alive()
+
+        thread = Thread(target=speak, name="mailer-alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 @contextmanager

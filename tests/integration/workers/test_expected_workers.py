@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock, call
@@ -16,6 +17,7 @@ from post_office.models import Email
 from inventory import redis
 from inventory.heartbeats import Heartbeat, Worker
 from shop.orders import mails
+from tests.support.waiting import wait_until
 from workers import mailer
 from workers.embedded.server import free_port
 from workers.management.commands import run_worker
@@ -119,6 +121,32 @@ def test_a_mailer_says_that_it_lives_before_each_address_with_news(
     monkeypatch.setattr(mailer.mail, "get_queued", Email.objects.none)
     run_mailer(stop, heartbeat)
     assert told == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("shop_database")
+def test_a_mailer_says_that_it_lives_while_a_slow_server_takes_a_batch(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Longer than a worker may be silent. One that hangs there for longer than a batch may take falls silent."""
+    stop, heartbeat = StopFlag(), Mock()
+
+    def signs_of_life() -> int:
+        return heartbeat.note.call_args_list.count(call(busy=True))
+
+    def send_queued() -> tuple[int, int, int]:
+        wait_until(lambda: signs_of_life() >= 2, timeout_seconds=30, what="it says that it lives")
+        wait_until(lambda: "mailer-alive" not in {each.name for each in threading.enumerate()}, what="it falls silent")
+        stop.set()
+        return 1, 0, 0
+
+    settings.MAIL_ON = True
+    settings.POST_OFFICE = {**settings.POST_OFFICE, "BATCH_DELIVERY_TIMEOUT": 3 * mailer.BEAT_SECONDS}
+    monkeypatch.setattr(run_worker.os, "nice", lambda _: 0)
+    monkeypatch.setattr(mails, "find_news", lambda **_: ([], 0))
+    monkeypatch.setattr(mailer.mail, "get_queued", lambda: Mock(exists=lambda: True))
+    monkeypatch.setattr(mailer.mail, "send_queued", send_queued)
+    run_mailer(stop, heartbeat)
+    assert signs_of_life() >= 2
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
