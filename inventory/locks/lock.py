@@ -267,7 +267,7 @@ def release_all() -> bool:
     trips: defaultdict[Client, list[Lock]] = defaultdict(list)
     for hold in WATCHDOG.newest_first():
         if isinstance(hold.lock, Lock):
-            trips[hold.lock.renewed_with].append(hold.lock)
+            trips[hold.lock._client].append(hold.lock)
         else:
             complete &= hold.lock.release()
     for client, locks in trips.items():
