@@ -52,6 +52,8 @@ SECONDS_TO_END = 120.0
 def web_with(pools: str, environment: dict[str, str], *, folder: Path) -> Iterator[Caller]:
     """Run the web process with its own pools, or with one for everything."""
     caller = Caller(free_port())
+    # Each is asked once, and no store is frozen: a machine that stands still for seconds takes none for away.
+    environment = {**environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
     command = [sys.executable, "-m", "tests.support.crashes.shared_pool", pools, str(caller.port)]
     with running_process("web", command, environment=environment, folder=folder):
         wait_until(lambda: serves(caller), what="the web process serves")
