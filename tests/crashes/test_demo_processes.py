@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+import psycopg
 import pytest
 
 from tests.integration.workers.test_metrics_ports import samples
@@ -33,9 +36,40 @@ from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 EDITIONS = "demo_editions"
+# What shows what it counts, in the order of the ports.
+KINDS = [kind for kind, many in demo.WORKERS.items() for _ in range(many)] + ["web"]
+# Lets it open earlier when it is told when; of a moment that is NULL nothing is made.
+NEWEST_EDITION = """
+UPDATE shop_sale SET opens_at = least(opens_at, %s::timestamptz)
+WHERE id = (SELECT id FROM shop_sale WHERE slug LIKE 'print-%%-drop' ORDER BY id DESC LIMIT 1)
+RETURNING split_part(slug, '-', 2)::int
+"""
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
 # The pauses have grown to their longest after three.
 KILLS = 8
+
+
+@pytest.fixture(scope="module")
+def first_port() -> int:
+    """Return the first of as many free ports in a row as the shared demo has processes."""
+    return ports_in_a_row(len(KINDS))
+
+
+@pytest.fixture(scope="module")
+def shared_demo(first_port: int) -> Iterator[DemoRun]:
+    """Run a demo for all tests that leave it as it was; each of its processes shows what it counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIRDROP_METRICS_ADDRESS", f"127.0.0.1:{first_port}")
+        with demo_running() as run:
+            yield run
+
+
+@pytest.fixture
+def run(shared_demo: DemoRun) -> DemoRun:
+    """Return the shared demo when it is whole, whatever the test before has killed."""
+    wait_until(lambda: answers(shared_demo.port), what="the shop answers")
+    wait_until(lambda: all(map(shared_demo.children, (WEB, SETTLER, VALKEY, POSTGRES, EDITIONS))), what="all are there")
+    return shared_demo
 
 
 @pytest.mark.parametrize("killed_first", [None, WEB, SETTLER, VALKEY, POSTGRES])
@@ -57,17 +91,13 @@ def test_the_demo_waits_ten_seconds_for_its_children_at_most() -> None:
     assert sum(stages) + demo.VALKEY_STOP_SECONDS + demo.POSTGRES_STOP_SECONDS <= 10
 
 
-def test_each_process_of_the_demo_shows_what_it_counts_at_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = [kind for kind, many in demo.WORKERS.items() for _ in range(many)] + ["web"]
-    first = ports_in_a_row(len(kinds))
-    monkeypatch.setenv("FAIRDROP_METRICS_ADDRESS", f"127.0.0.1:{first}")
-
+def test_each_process_of_the_demo_shows_what_it_counts_at_a_port_of_its_own(run: DemoRun, first_port: int) -> None:
     def shown(port: int) -> str:
         build = next((name for name in samples(port) if name.startswith("fairdrop_build_info{")), "")
         return build.partition("{")[2].partition(",")[0]
 
-    with demo_running():
-        wait_until(lambda: [shown(first + number) for number in range(len(kinds))] == kinds, what="each shows its own")
+    ports = range(first_port, first_port + len(KINDS))
+    wait_until(lambda: list(map(shown, ports)) == KINDS, what="each shows its own")
 
 
 def ports_in_a_row(many: int) -> int:
@@ -94,27 +124,25 @@ def test_a_killed_demo_takes_its_children_along() -> None:
         assert wait_for(lambda: not still_there(family), seconds=END_SECONDS), still_there(family)
 
 
-def test_killed_children_come_back_and_a_second_demo_is_refused() -> None:
-    with demo_running() as run:
-        second = refused_demo(run.state_dir, port=run.port)
-        assert second.returncode == 1
-        assert "already running" in second.stderr
-        assert f"process {run.process.pid}" in second.stderr
-        assert second.stdout == ""
-        assert len(second.stderr.splitlines()) == 1
-        assert run.process.poll() is None
+def test_killed_children_come_back_and_a_second_demo_is_refused(run: DemoRun) -> None:
+    second = refused_demo(run.state_dir, port=run.port)
+    assert second.returncode == 1
+    assert "already running" in second.stderr
+    assert f"process {run.process.pid}" in second.stderr
+    assert second.stdout == ""
+    assert len(second.stderr.splitlines()) == 1
+    assert run.process.poll() is None
 
-        for pattern in (WEB, SETTLER):
-            assert wait_for(kill(run, pattern), seconds=END_SECONDS)
-        assert wait_for(lambda: answers(run.port), seconds=END_SECONDS)
+    for pattern in (WEB, SETTLER):
+        assert wait_for(kill(run, pattern), seconds=END_SECONDS)
+    assert wait_for(lambda: answers(run.port), seconds=END_SECONDS)
 
 
-def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
+def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed(run: DemoRun) -> None:
     """Also when it was killed before: pauses grow to two seconds only. The control: a dead web process is missed."""
-    with demo_running() as run:
-        for pattern in (SETTLER, VALKEY, POSTGRES, WEB):
-            assert_soon_back(run, pattern)
-        wait_until(lambda: kill_and_look(run, WEB).missed, what="a dead web process is missed")
+    for pattern in (SETTLER, VALKEY, POSTGRES, WEB):
+        assert_soon_back(run, pattern)
+    wait_until(lambda: kill_and_look(run, WEB).missed, what="a dead web process is missed")
 
 
 def assert_soon_back(run: DemoRun, pattern: str) -> None:
@@ -131,20 +159,32 @@ def assert_soon_back(run: DemoRun, pattern: str) -> None:
     assert_quickest_within(AWAY_SECONDS, took)
 
 
-def test_the_editions_outlive_their_database() -> None:
+def test_the_editions_outlive_their_database(run: DemoRun) -> None:
     """The same process makes the next edition. The control: killed itself, another one follows."""
-    with demo_running() as run:
-        shop, editions = Caller(run.port), run.child(EDITIONS)
+    shop, editions = Caller(run.port), run.child(EDITIONS)
 
-        def is_listed(number: int) -> bool:
-            answer = shop.get("/api/v1/sales") if answers(run.port) else None
-            return answer is not None and f'"print-{number}-drop"'.encode() in answer.body
+    def is_listed(number: int) -> bool:
+        answer = shop.get("/api/v1/sales") if answers(run.port) else None
+        return answer is not None and f'"print-{number}-drop"'.encode() in answer.body
 
-        wait_until(lambda: is_listed(1), what="the first edition is listed")
-        wait_until(kill(run, POSTGRES), what="PostgreSQL is back")
-        wait_until(lambda: is_listed(2), timeout_seconds=1200, what="the next edition is listed")
-        assert run.child(EDITIONS).pid == editions.pid
-        wait_until(kill(run, EDITIONS), what="there are editions again")
+    newest = wait_until(lambda: newest_edition(run), what="an edition is made")
+    wait_until(lambda: is_listed(newest), what="it is listed")
+    wait_until(kill(run, POSTGRES), what="PostgreSQL is back")
+    wait_until(lambda: newest_edition(run, opens_at=datetime.now(UTC)), what="it is open, so that the next one is due")
+    wait_until(lambda: is_listed(newest + 1), what="the next edition is listed")
+    assert run.child(EDITIONS).pid == editions.pid
+    wait_until(kill(run, EDITIONS), what="there are editions again")
+
+
+def newest_edition(run: DemoRun, *, opens_at: datetime | None = None) -> int:
+    """Return the number of the newest edition, 0 while there is none or no database. opens_at: at the latest."""
+    (url,) = re.findall("^DATABASE_URL=(.+)$", (run.state_dir / "demo.env").read_text(), flags=re.MULTILINE)
+    try:
+        with psycopg.connect(url, autocommit=True) as own:
+            row = own.execute(NEWEST_EDITION, [opens_at]).fetchone()
+    except psycopg.OperationalError:
+        return 0
+    return row[0] if row else 0
 
 
 class Away(NamedTuple):
