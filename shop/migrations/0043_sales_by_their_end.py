@@ -7,5 +7,5 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     # Staff may change a sale meanwhile.
     atomic = False
-    dependencies = [("shop", "0041_retired_sales_keep_no_uses")]
+    dependencies = [("shop", "0042_buyers_go_alongside_acts")]
     operations = [AddIndexConcurrently("sale", models.Index(fields=["closes_at"], name="sale_by_end"))]
