@@ -50,6 +50,8 @@ FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 
 
 EVER_SECONDS = 10**9
+# So many requests are named in a line of the log.
+MAX_NAMED = 500
 # Writes down who acted, in the transaction of the act itself, which holds the lock of the stock.
 Note = Callable[[], None]
 
@@ -138,7 +140,9 @@ def publish(changes: Changes) -> None:
     try:
         writing.publish_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
-        log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
+        names = [name for name, _ in changes.changed[:MAX_NAMED]]
+        what = {"sku": changes.sku, "requests": names, "error": repr(error)}
+        log.warning("committed, but the line was not told", action="tell_failed", **what)
         raise LineNotTold from error
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Event, Lock
 from weakref import WeakValueDictionary
 
 from django.db import DataError, connection, transaction
@@ -30,19 +30,20 @@ HOLD_TO_PAID_SECONDS = Histogram(
 
 @dataclass(frozen=True, kw_only=True)
 class Capture:
-    """A provider's notice of captured money, and the order that it is for."""
+    """A provider's notice of captured money, and the order that it is for. called: it is done, or has the turn."""
 
     notice: Notice
     target: Target
     provider_name: str
     done: Future[None] = field(default_factory=Future, repr=False)
+    called: Event = field(default_factory=Event, repr=False)
 
 
 class _Turn:
-    """The captures of one SKU: those that wait, and the lock of the thread that sells for all of them."""
+    """Who sells one SKU in this process: one thread at a time, for all captures that wait."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.is_taken = False
         self.waiting: list[Capture] = []
 
 
@@ -54,8 +55,8 @@ _guard = Lock()
 def sell_held(capture: Capture) -> None:
     """Let money pay a hold, together with all that waits for the same SKU, and tell the line.
 
-    Raises DataError when this is not what the money can do, and nothing was written; LineNotTold when it is in the
-    books and must be sent again.
+    Never within a transaction of the caller. Raises DataError when this is not what the money can do, and nothing was
+    written; LineNotTold when it is in the books and must be sent again.
     """
     sku = capture.target.sku
     with _guard:
@@ -63,33 +64,57 @@ def sell_held(capture: Capture) -> None:
         if turn is None:
             _turns[sku] = turn = _Turn()
         turn.waiting.append(capture)
-    with turn.lock:
-        if not capture.done.done():
-            with _guard:
-                captures, turn.waiting = turn.waiting, []
-            _sell_all(sku, captures)
+        has_turn, turn.is_taken = not turn.is_taken, True
+    if not has_turn:
+        capture.called.wait()
+    if not capture.done.done():
+        _take_turn(sku, turn)
     capture.done.result()
 
 
-def _sell_all(sku: str, captures: Sequence[Capture]) -> None:
-    """Sell all of `captures`, or each alone when one of them is not what its money can do; say to each what came."""
+def _take_turn(sku: str, turn: _Turn) -> None:
+    """Sell for all that wait; give the turn to the next one, and only then tell the line and those who waited."""
+    with _guard:
+        captures, turn.waiting = turn.waiting, []
+    changes = _sell_or_fail(sku, captures)
+    with _guard:
+        turn.is_taken = bool(turn.waiting)
+        if turn.waiting:
+            turn.waiting[0].called.set()
+    sold = [capture for capture in captures if not capture.done.done()]
     try:
-        changes = _sell(sku, captures)
-        for capture in captures:
+        for capture in sold:
             HOLD_TO_PAID_SECONDS.observe(capture.target.rested_seconds)
-        publish(changes)
+        if changes:
+            publish(changes)
+    except BaseException as error:  # also what ends this thread: the others would wait for ever
+        _fail(sold, error)
+    else:
+        for capture in sold:
+            capture.done.set_result(None)
+    finally:
+        for capture in captures:
+            capture.called.set()
+
+
+def _sell_or_fail(sku: str, captures: Sequence[Capture]) -> Changes | None:
+    """Sell all of `captures`, or each alone when one of them is not what its money can do; fail those that are not."""
+    try:
+        return _sell(sku, captures)
     except DataError as error:
         if len(captures) > 1:
-            for capture in captures:
-                _sell_all(sku, [capture])
-        else:
-            captures[0].done.set_exception(error)
-    except BaseException as error:  # also what ends this thread: the others would wait for ever
-        for capture in captures:
-            capture.done.set_exception(error)
-    else:
-        for capture in captures:
-            capture.done.set_result(None)
+            found = [_sell_or_fail(sku, [capture]) for capture in captures]
+            sold = [changes for changes in found if changes]
+            return Changes(sku, sold[-1].figures, [each for one in sold for each in one.changed]) if sold else None
+        _fail(captures, error)
+    except BaseException as error:  # as above
+        _fail(captures, error)
+    return None
+
+
+def _fail(captures: Sequence[Capture], error: BaseException) -> None:
+    for capture in captures:
+        capture.done.set_exception(error)
 
 
 def _sell(sku: str, captures: Sequence[Capture]) -> Changes:
@@ -99,7 +124,8 @@ def _sell(sku: str, captures: Sequence[Capture]) -> Changes:
     """
     stock_id = captures[0].target.stock_id
     with connection.cursor() as cursor, connection.cursor() as stock:
-        with pipeline_of(connection), transaction.atomic():
+        # Durable: those who wait are told of a COMMIT, which an outer transaction could still take back.
+        with pipeline_of(connection), transaction.atomic(durable=True):
             limit_transaction(cursor, only_this=True)
             # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
             ledger.send_lock(cursor, sku=sku)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from secrets import token_hex
@@ -44,6 +45,7 @@ from tests.support import road
 from tests.support.desk import Desk
 from tests.support.desk import open_desk as open_a_desk
 from tests.support.paying import again, begin, happen, hear, hold
+from tests.support.road import answer_batch
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale, pay
 from tests.support.shown_sales import shown_sales
@@ -359,7 +361,9 @@ def test_a_payment_is_never_told_as_held_after_redis_was_primed(
 
     def pay_first(cursor: Any, **named: Any) -> Any:
         monkeypatch.setattr(priming.ledger, "lock_stock", lock)
-        pay(name)
+        with ThreadPoolExecutor(1) as another:  # a payment is a transaction of its own
+            another.submit(pay, name).result()
+            another.submit(lambda: connection.close()).result()
         return lock(cursor, **named)
 
     def look_after(*args: Any, **named: Any) -> Any:
@@ -497,7 +501,7 @@ def settle_slowly(card: SaleCard, meanwhile: Callable[[], object]) -> None:
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     meanwhile()
-    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
+    answer_batch(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
 
 
