@@ -15,8 +15,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
-from django_otp.plugins.otp_static.models import StaticDevice
-from django_otp.plugins.otp_totp.models import TOTPDevice
+from django_otp.plugins.otp_static import admin as otp_static  # registers what is taken back below
+from django_otp.plugins.otp_totp import admin as otp_totp
 from post_office.admin import EmailAdmin, LogInline, get_message_preview
 from post_office.models import Attachment, Email, EmailTemplate
 
@@ -39,7 +39,7 @@ from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
 # Mails are written by the shop itself: nobody makes templates of them, or files to go with them.
 admin.site.unregister([Email, EmailTemplate, Attachment])
 # Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
-admin.site.unregister([TOTPDevice, StaticDevice])
+admin.site.unregister([otp_totp.TOTPDevice, otp_static.StaticDevice])
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
 admin.site.index_title = gettext_lazy("Control room")
