@@ -60,7 +60,11 @@ def settle_call(
     token: str = "",
     call: int = 0,
 ) -> ScriptCall:
-    """Return the call of settle(), whose reply -1 means that the lock `token` is lost."""
+    """Return the call that answers `settled`, after its COMMIT and never before; what staying requests wait for stays.
+
+    call: of the take whose batch is answered; after a later take nobody who stays is put back any more. Its reply is
+    how many it settled, or -1: the lock `token` is lost.
+    """
     own = (keys.lock, keys.in_flight, keys.records, keys.stock, keys.hand_outs, keys.live_units)
     script_keys = [make(sku) for make in (*own, keys.line, keys.aside, keys.ended_requests, keys.sales)]
     names = [*(name for name, _ in settled), *staying]
@@ -119,30 +123,6 @@ def settle_and_take(
     if answered == -1:
         raise LockLost
     return _handed(sku, handed)
-
-
-def settle(
-    client: Client,
-    sku: str,
-    *,
-    token: str,
-    call: int,
-    figures: StockFigures,
-    settled: Sequence[Settled],
-    staying: Sequence[str] = (),
-) -> int:
-    """Answer `settled` without taking more; return how many this call settled.
-
-    call: of the take whose batch is answered; after a later take nobody who stays is put back any more.
-    Raises LockLost, RedisUnavailable.
-    """
-    name, script_keys, args = settle_call(
-        sku, token=token, call=call, figures=figures, settled=settled, staying=staying
-    )
-    answered = run_script(client, name, keys=script_keys, args=args)
-    if answered == -1:
-        raise LockLost
-    return int(answered)
 
 
 def publish_changes(client: Client, sku: str, *, figures: StockFigures, changed: Sequence[Settled]) -> int:

@@ -224,11 +224,13 @@ class Lock(AnyLock):
     def release_after(self, script: ScriptCall) -> Any:
         """Run a script for what is locked and give the lock back, in one round trip; return the script's reply.
 
-        The hold is None afterwards. Raises RedisUnavailable: either may have been done, and release() is to be called.
+        The hold is None afterwards. Sent once: a script that needs the lock would not find it any more. Raises
+        RedisUnavailable: either may have been done, and release() is to be called.
         """
         held = self._is_held()
         self.end_hold()
-        reply, released = run_scripts(self._client, [script, ("release", self.release_keys, self.release_args())])
+        client = sending_once(self._client)
+        reply, released = run_scripts(client, [script, ("release", self.release_keys, self.release_args())])
         self._released(was_there=self.is_released(released), held=held)
         self.hold = None
         return reply

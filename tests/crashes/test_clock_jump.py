@@ -17,14 +17,13 @@ from structlog.testing import capture_logs
 
 from inventory import redis
 from inventory.exceptions import FenceRefused, LockLost
-from inventory.line import writing
 from inventory.locks.lock import Lock
 from inventory.redis import clocks, keys
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from shop.sales.priming import prime_sale
 from tests.support.http_calls import Caller
-from tests.support.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
+from tests.support.road import LOCK_TTL_MS, admit, answer_batch, ask, own_connection, queue, settle_line, take
 from tests.support.servers.server_matrix import SERVER, Node, node
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale
@@ -191,9 +190,7 @@ def settle_first(sku: str) -> int:
     with own_connection() as connection, Lock(redis.connect(), sku, ttl_ms=LOCK_TTL_MS) as lock:
         handed = take(lock, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
-        return writing.settle(
-            redis.connect(), sku, token=lock.token, call=1, figures=done.figures, settled=done.settled
-        )
+        return answer_batch(redis.connect(), sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
 
 
 def test_two_holders_by_a_jump_ahead_sell_everything_once(clock: Clock, new_sku: Callable[[], str]) -> None:

@@ -93,6 +93,19 @@ def test_a_settler_killed_there_costs_nobody_anything(
         assert not victim.running
 
 
+@pytest.mark.parametrize("name", ["after_take", "after_commit"])
+def test_a_settler_killed_between_two_lines_costs_nobody_anything(
+    name: str, shop: FaultShop, card: SaleCard, new_sku: Callable[[], str], tmp_path: Path
+) -> None:
+    """With other lines a turn ends with its last answer: nothing comes between the COMMIT and the end of the turn."""
+    other = full_line(new_sku())
+    with struck(shop, card, name=name, action="kill", folder=tmp_path) as victim:
+        assert not victim.running
+        latecomers(other)
+        wait_until_decided(other)
+    assert_decided_once_and_in_order(other)
+
+
 @EVERY_POINT
 def test_a_settler_frozen_there_beyond_its_lock_changes_nothing_when_it_wakes(
     name: str, shop: FaultShop, card: SaleCard, tmp_path: Path

@@ -25,7 +25,7 @@ from inventory.states import State
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.lossy_road import Road, digest
-from tests.support.road import LOCK_TTL_MS, ask, own_connection, queue, settler
+from tests.support.road import LOCK_TTL_MS, answer_batch, ask, own_connection, queue, settler
 from tests.support.servers.proxy import Proxy, proxy_to
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
@@ -92,8 +92,27 @@ def test_settle(road: Road) -> None:
         handed = writing.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(digest("settle"))
-        writing.settle(road.client, sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
+        answer_batch(road.client, sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
         assert rule.dropped == 1
+    assert counts(road.card) == (6, 0, 10, 4)
+
+
+def test_settle_and_release(road: Road) -> None:
+    """Sent again, the answer would find the lock given back, and a turn that was done would seem lost."""
+    queue(road.card, *BUYERS)
+    sku = road.card.sku
+    with own_connection() as connection:
+        lock = Lock(road.client, sku, ttl_ms=LOCK_TTL_MS)
+        assert lock.acquire()
+        handed = writing.take(road.client, sku, token=lock.token, call=1, batch=4)
+        done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
+        rule = road.proxy.drop_replies(b"Write what a COMMIT decided")
+        with pytest.raises(RedisUnavailable):
+            lock.release_after(writing.settle_call(sku, token=lock.token, call=1, **done._asdict()))
+        assert rule.dropped == 1
+        lock.release()
+    assert not lock.lost.is_set()
+    assert road.client.get(keys.lock(sku)) is None
     assert counts(road.card) == (6, 0, 10, 4)
 
 

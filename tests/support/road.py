@@ -10,6 +10,7 @@ from psycopg import Error
 from psycopg.pq import TransactionStatus
 
 from inventory import redis
+from inventory.exceptions import LockLost
 from inventory.line import admission, writing
 from inventory.line.admission import Answer, Ask, SaleLine
 from inventory.locks.lock import Lock
@@ -70,6 +71,15 @@ def request(
 def take(lock: Lock, *, call: int = 1, batch: int = BATCH, probe: bool = False) -> writing.Handed:
     """Take from the line of the locked SKU."""
     return writing.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch, probe=probe)
+
+
+def answer_batch(client: redis.Client, sku: str, *, token: str, **batch: Any) -> int:
+    """Answer a batch without taking more, and keep the lock; return how many were settled. Raises LockLost."""
+    name, script_keys, args = writing.settle_call(sku, token=token, **batch)
+    answered = int(redis.run_script(client, name, keys=script_keys, args=args))
+    if answered == -1:
+        raise LockLost
+    return answered
 
 
 def held_lock(sku: str) -> Lock:

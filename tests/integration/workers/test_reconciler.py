@@ -24,6 +24,7 @@ from shop.models import Order, Sale
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from tests.support import road
+from tests.support.road import answer_batch
 from tests.support.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, pay, rewrite
 from workers.management.commands.reconcile import run
 from workers.reconciler.books import SkuOnSale
@@ -171,7 +172,7 @@ def test_what_a_settler_has_in_its_hands_is_left_to_it(card: SaleCard) -> None:
     before = road.snapshot(card)
     assert reconcile(card) == []
     assert road.snapshot(card) == before
-    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
+    answer_batch(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
     assert reconcile(card) == []
     assert_books_balance(card)

@@ -19,7 +19,7 @@ from inventory.locks.lock import Lock
 from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import own_store
-from tests.support.road import LOCK_TTL_MS, ask, own_connection
+from tests.support.road import LOCK_TTL_MS, answer_batch, ask, own_connection
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 from workers.embedded.valkey import start_valkey
@@ -57,7 +57,7 @@ class Split:
         """Settle what was taken, and answer it. Raises FenceRefused."""
         with own_connection() as connection:
             done = settle_batch(connection, sku=self.card.sku, fence=lock.fence, requests=handed.requests)
-        writing.settle(client, self.card.sku, token=lock.token, call=1, **done._asdict())
+        answer_batch(client, self.card.sku, token=lock.token, call=1, **done._asdict())
 
     def both_hold(self, *, at_old: Sequence[str], at_new: Sequence[str]) -> tuple[tuple[Lock, Handed], ...]:
         """Let each primary admit buyers and hand them to a holder of its own; the old one's came first."""

@@ -29,7 +29,19 @@ from shop.models import Order
 from shop.orders import holds, requests, restoring
 from shop.sales.catalogue import SaleCard
 from shop.staff import line_actions
-from tests.support.road import admit, answered, ask, figures, held_lock, queue, run, settle_line, settler, take
+from tests.support.road import (
+    admit,
+    answer_batch,
+    answered,
+    ask,
+    figures,
+    held_lock,
+    queue,
+    run,
+    settle_line,
+    settler,
+    take,
+)
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -297,7 +309,7 @@ def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
     writing.give_back(redis.connect(), card.sku, token=lock.token)
     handed = take(lock, call=2)
     assert handed.kind == "dead"
-    writing.settle(
+    answer_batch(
         redis.connect(),
         card.sku,
         token=lock.token,

@@ -20,7 +20,19 @@ from inventory.locks.token import new_token
 from inventory.redis import keys
 from inventory.states import State
 from shop.sales.catalogue import SaleCard
-from tests.support.road import admit, answered, ask, figures, forget, held_lock, queue, run, snapshot, take
+from tests.support.road import (
+    admit,
+    answer_batch,
+    answered,
+    ask,
+    figures,
+    forget,
+    held_lock,
+    queue,
+    run,
+    snapshot,
+    take,
+)
 from tests.support.servers.server_matrix import nodes_of
 from tests.support.shopkeeping import make_sale
 
@@ -38,7 +50,7 @@ def names(handed: Handed) -> list[str]:
 
 
 def settle(card: SaleCard, token: str, handed: Handed, *, call: int = 1, state: State = State.HELD) -> int:
-    return writing.settle(
+    return answer_batch(
         redis.connect(),
         card.sku,
         token=token,
@@ -206,10 +218,10 @@ def test_a_settle_that_comes_again_behind_a_later_take_leaves_its_batch(card: Sa
         "settled": [],
         "staying": asked[:1],
     }
-    writing.settle(redis.connect(), card.sku, **call)
+    answer_batch(redis.connect(), card.sku, **call)
     assert names(take(lock, call=2)) == asked
     before = snapshot(card)
-    writing.settle(redis.connect(), card.sku, **call)
+    answer_batch(redis.connect(), card.sku, **call)
     assert snapshot(card) == before
     lock.release()
 
@@ -274,12 +286,12 @@ def test_without_a_token_what_is_in_flight_stays_there(card: SaleCard) -> None:
     assert before[:2] == [[ann, bob, eve], [joe]]
     settled = answered(handed, State.HELD)[:1]
     call: dict[str, Any] = {"figures": figures(available=9, held=1, version=2), "settled": settled, "staying": [bob]}
-    writing.settle(redis.connect(), card.sku, token="", call=1, **call)
+    answer_batch(redis.connect(), card.sku, token="", call=1, **call)
     assert run(flight, line, ("HGETALL", keys.hand_outs(card.sku))) == before
     (place,) = reading.places(redis.connect(), card.sku, [ann])
     assert place is not None
     assert place.record.state is State.HELD  # a record goes forward all the same
-    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **call)
+    answer_batch(redis.connect(), card.sku, token=lock.token, call=1, **call)
     assert run(flight, line) == [[], [bob, eve, joe]]
     lock.release()
 
@@ -335,9 +347,9 @@ def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -
     lock = held_lock(card.sku)
     first, client = take(lock, batch=1), redis.connect()
     newer, older = figures(available=4, held=6, version=9), figures(available=8, held=2, version=8)
-    writing.settle(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
+    answer_batch(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
     second = take(lock, call=2, batch=1)
-    writing.settle(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
+    answer_batch(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
     seen = reading.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)

@@ -30,7 +30,7 @@ from inventory.records import Record, StockFigures
 from inventory.redis import keys
 from inventory.states import State
 from loadtest.mutants.layers import Script
-from tests.support.road import run
+from tests.support.road import answer_batch, run
 from tests.support.servers.server_matrix import KINDS
 
 BOUNDS = settings(
@@ -312,7 +312,7 @@ class LineMachine(RuleBasedStateMachine):
 
     def send(self, settled: list[Settled]) -> int:
         holder = {"token": self.holder.token, "call": self.holder.call}
-        return writing.settle(redis.connect(), self.sku, **holder, figures=FIGURES, settled=settled)
+        return answer_batch(redis.connect(), self.sku, **holder, figures=FIGURES, settled=settled)
 
     @precondition(lambda self: self.locked)
     @rule(stay=st.integers(1, 4), batch=BATCH, lost_reply=st.booleans())

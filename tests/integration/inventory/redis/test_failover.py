@@ -24,7 +24,7 @@ from inventory.locks.watchdog import WATCHDOG
 from inventory.queues.checks import check_queue
 from inventory.queues.queue import Queue
 from shop.models import Order
-from tests.support.road import own_connection, queue, settler, take
+from tests.support.road import answer_batch, own_connection, queue, settler, take
 from tests.support.servers.proxy import proxy_to
 from tests.support.servers.server_matrix import SERVER, Watched, node, watched_pair
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale
@@ -101,9 +101,9 @@ def test_of_two_holders_after_a_failover_only_the_later_may_write(pair: Watched,
         # The control: it was the fence that refused; under the valid one the same batch finds its own outcomes.
         again = settle_batch(connection, sku=card.sku, fence=heir.fence, requests=early_batch.requests)
     assert [each.record.state for each in again.settled] == [each.record.state for each in done.settled]
-    writing.settle(redis.connect(), card.sku, token=heir.token, call=1, figures=done.figures, settled=done.settled)
+    answer_batch(redis.connect(), card.sku, token=heir.token, call=1, figures=done.figures, settled=done.settled)
     with pytest.raises(LockLost):
-        writing.settle(redis.connect(), card.sku, token=early.token, call=1, figures=done.figures, settled=done.settled)
+        answer_batch(redis.connect(), card.sku, token=early.token, call=1, figures=done.figures, settled=done.settled)
     assert early.hold
     WATCHDOG.renew([early.hold])
     assert early.lost.is_set()

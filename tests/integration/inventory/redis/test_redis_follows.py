@@ -15,7 +15,7 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.ledger import load_stock
-from inventory.line import reading, writing
+from inventory.line import reading
 from inventory.line.admission import Code
 from inventory.redis import keys
 from inventory.states import State
@@ -24,7 +24,7 @@ from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import signal_lasting
 from tests.support.http_calls import Caller
-from tests.support.road import admit, ask, held_lock, own_connection, queue, settle_line, settler, take
+from tests.support.road import admit, answer_batch, ask, held_lock, own_connection, queue, settle_line, settler, take
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay_all
 from tests.support.waiting import wait_until
 from workers.settlement import settle_batch
@@ -123,7 +123,7 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     before = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     priming.prime_sale(card.slug)
     assert reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) == before
-    writing.settle(
+    answer_batch(
         redis.connect(),
         card.sku,
         token=lock.token,
