@@ -57,17 +57,21 @@ class Case:
 
     @property
     def loaded(self) -> int:
-        """How many units staff put into stock during the run; 0 where nobody looked before it.
+        """How many units staff put into stock during the run; 0 where nobody looked both before and after it.
 
         Where the audit does not count them: how many more there are.
         """
-        counts = self.before.get("counts", {})
-        return max(0, self.grown("put_in" if "put_in" in counts else "total")) if "total" in counts else 0
+        counted = "put_in" if "put_in" in self.before.get("counts", {}) else "total"
+        return max(0, self.grown(counted)) if self._knows_stock else 0
 
     @property
     def taken_away(self) -> int:
-        """How many units staff took out of stock during the run; 0 where nobody looked before it."""
-        return self.loaded - self.grown("total") if "total" in self.before.get("counts", {}) else 0
+        """How many units staff took out of stock during the run; 0 where nobody looked both before and after it."""
+        return self.loaded - self.grown("total") if self._knows_stock else 0
+
+    @property
+    def _knows_stock(self) -> bool:
+        return all("total" in audit.get("counts", {}) for audit in (self.before, self.after))
 
     @property
     def sold_before(self) -> int:

@@ -16,7 +16,7 @@ from loadtest.checker.table import render
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.record.history import FAIL, FILE_PREFIX
 from loadtest.report import write_report
-from tests.support.runs.hand_made_faults import a_unit_left, held_by_four_at_once, sent_away_too_early
+from tests.support.runs.hand_made_faults import a_unit_left, held_by_four_at_once, no_audit, sent_away_too_early
 from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
 
 
@@ -64,16 +64,20 @@ def test_units_that_buyers_had_before_staff_took_them_away_were_there(units: int
 
 
 def test_the_verdict_and_its_page_say_that_staff_changed_the_stock(tmp_path: Path) -> None:
-    """The control is the same run without a change."""
-    for units in (0, 2):
+    """The controls are the same run without a change, and one after which nobody could look."""
+    for units, spoil, code in ((0, None, 0), (2, None, 0), (0, no_audit, 1)):
         run = Run()
         correct_stock(run, out=units, back=units)
+        if spoil:
+            spoil(run)
         write_machine(tmp_path, "here", run.operations, clock="here")
         write_books(tmp_path, run)
-        assert main([str(tmp_path)]) == 0
-        told = f"Staff changed the stock of thing meanwhile: {units} in, {units} out. "
+        assert main([str(tmp_path)]) == code
+        told = "Staff changed the stock of thing meanwhile: "
         table = render(json.loads((tmp_path / VERDICT_FILE).read_text()))
-        assert [told in text for text in (table, write_report(tmp_path).read_text())] == [units > 0] * 2
+        pages = (table, write_report(tmp_path).read_text())
+        assert [told in text for text in pages] == [units > 0] * 2
+        assert [f"{told}{units} in, {units} out. " in text for text in pages] == [units > 0] * 2
 
 
 def test_who_comes_after_a_load_gets_units_that_those_before_were_not_told_of() -> None:
