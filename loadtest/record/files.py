@@ -4,10 +4,13 @@ Never promises that a file outlives a crash of the machine. And removes the fold
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import psutil
+
+PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -17,9 +20,21 @@ def write_whole(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+def own_mark() -> str:
+    """Return what says in a folder's name whose it is: the number of this process, and in which namespace it counts."""
+    return f"{os.getpid()}-{_namespace()}-"
+
+
 def remove_left_behind(parent: Path, *, prefix: str) -> None:
-    """Remove each folder `prefix`PID-… in `parent` whose process is gone: it was killed before it could do so."""
-    for folder in parent.glob(f"{prefix}*-*"):
+    """Remove each folder `prefix` + `own_mark()` + … in `parent` whose process was killed before it could do so.
+
+    Those of another namespace stay: a container that shares the folder has processes that are not seen from here.
+    """
+    for folder in parent.glob(f"{prefix}*-{_namespace()}-*"):
         owner = folder.name.removeprefix(prefix).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _namespace() -> int:
+    return PID_NAMESPACE.stat().st_ino if PID_NAMESPACE.exists() else 0

@@ -22,7 +22,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, sa
 from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.report import Report, as_json, filled, markdown, sentence, table
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.record.files import remove_left_behind
+from loadtest.record.files import own_mark, remove_left_behind
 from workers.embedded.child_process import adopt_orphans
 from workers.embedded.places import PASS
 from workers.embedded.server import ServerFailed
@@ -155,7 +155,7 @@ def own_folder(prefix: str = "benchmark-", *, keep: bool = False) -> Iterator[Pa
     parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
     parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(parent, prefix=prefix)
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{'kept' if keep else os.getpid()}-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{'kept-' if keep else own_mark()}", dir=parent))
     folder.chmod(PASS)
     try:
         yield folder

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from inventory import redis
+from loadtest.record.files import own_mark
 from tests.crashes.old_shop import FOLDER, KEYS
 from tests.support.http_calls import JSON, Buyer, Caller
 from tests.support.servers.stores import PREFIX
@@ -129,7 +130,7 @@ class OldShop:
 @contextmanager
 def old_shop(checkout: Path) -> Iterator[OldShop]:
     """Run both stores and the web process of `checkout`."""
-    with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name, ExitStack() as running:
+    with TemporaryDirectory(prefix=PREFIX + own_mark()) as name, ExitStack() as running:
         folder = Path(name)
         postgres = running.enter_context(start_postgres(folder))
         valkey = running.enter_context(start_valkey(folder))

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from loadtest.record.files import own_mark
 from tests.support.servers.shop_processes import migrate
 from tests.support.servers.stores import PREFIX, folder_for_servers
 from tests.support.waiting import wait_until
@@ -154,7 +155,7 @@ def _open_folder() -> TemporaryDirectory[str]:
 
     Not one of pytest's: each run of pytest closes those.
     """
-    home = TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=folder_for_servers())
+    home = TemporaryDirectory(prefix=PREFIX + own_mark(), dir=folder_for_servers())
     Path(home.name).chmod(PASS)
     return home
 

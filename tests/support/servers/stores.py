@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from loadtest.record.files import remove_left_behind
+from loadtest.record.files import own_mark, remove_left_behind
 from workers.embedded.postgres import DATABASE, ROLE, start_postgres
 from workers.embedded.server import kept_password, reserve_port
 from workers.embedded.valkey import start_valkey
@@ -36,7 +36,7 @@ class OwnServers:
 
     def __init__(self) -> None:
         remove_leftovers()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=folder_for_servers()))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX + own_mark(), dir=folder_for_servers()))
         self.processes = ExitStack()
         # Holding the sockets keeps the ports ours until the servers take them over.
         self.reserved: dict[str, socket.socket] = {}
