@@ -21,15 +21,17 @@ OPEN_SECONDS = 60.0
 SPARE_HANDLES = 200
 # The readers of a shop are on other machines: here they must not take the core from who measures.
 NICENESS = 15
+# In every version of Python: a forked process has all that this one has, also what a test put in its place.
+FORK = multiprocessing.get_context("fork")
 
 
 class Counts:
     """What a crowd of readers has seen so far."""
 
     def __init__(self) -> None:
-        self.opened = multiprocessing.Value("i", 0)
-        self.messages = multiprocessing.Value("q", 0)
-        self.closed = multiprocessing.Value("i", 0)
+        self.opened = FORK.Value("i", 0)
+        self.messages = FORK.Value("q", 0)
+        self.closed = FORK.Value("i", 0)
 
 
 @contextmanager
@@ -38,8 +40,8 @@ def reading(port: int, streams: Sequence[tuple[str, str]]) -> Iterator[Counts]:
 
     Raises LoadFailed when they do not open, or when the process that reads them has ended at the end.
     """
-    counts, ends = Counts(), multiprocessing.Event()
-    process = multiprocessing.Process(target=_read, args=(port, list(streams), counts, ends), daemon=True)
+    counts, ends = Counts(), FORK.Event()
+    process = FORK.Process(target=_read, args=(port, list(streams), counts, ends), daemon=True)
     process.start()
     try:
         deadline = time.monotonic() + OPEN_SECONDS

@@ -117,10 +117,15 @@ def test_a_stream_that_is_reset_counts_as_closed_and_the_others_go_on(
 def test_readers_that_ended_fail_the_round_that_they_did_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: those that read on to the end do not."""
 
+    seen = readers.FORK.Event()
+
     def follow(_port: int, streams: list[tuple[str, str]], counts: readers.Counts, ends: Event) -> None:
         counts.opened.value = len(streams)
-        if streams[0][0] == "/to the end":
-            ends.wait()
+        (ends if streams[0][0] == "/to the end" else seen).wait()
+
+    def end_them() -> None:
+        seen.set()  # not before: readers that end while their streams open fail in another way
+        wait_until(lambda: not multiprocessing.active_children(), what="the readers have ended")
 
     monkeypatch.setattr(readers, "_read", follow)
     with readers.reading(0, [("/to the end", "token")]):
@@ -129,7 +134,7 @@ def test_readers_that_ended_fail_the_round_that_they_did_not_follow(monkeypatch:
         pytest.raises(LoadFailed, match="the readers of the streams have ended"),
         readers.reading(0, [("/for a moment", "token")]),
     ):
-        wait_until(lambda: not multiprocessing.active_children(), what="the readers have ended")
+        end_them()
 
 
 @pytest.mark.parametrize(("closed", "fails"), [(100, False), (101, True)])
