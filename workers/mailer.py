@@ -60,7 +60,8 @@ class Mailer:
         if not mail.get_queued().exists():
             return queued
         mails.drop_late_mails()
-        # One row for each try would be hundreds a mail while the server is away: of each mail the last one stays.
+        # One row for each failed try would be hundreds a mail while the server is away: of a mail that is not sent, the
+        # last one stays.
         Log.objects.filter(email__in=mail.get_queued()).delete()
         fault_point("before_mail")
         with self._alive():

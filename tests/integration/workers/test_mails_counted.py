@@ -82,6 +82,9 @@ def test_of_the_tries_of_a_mail_the_last_alone_is_kept(server: MailServer) -> No
         (after,) = first.logs.all()
         assert (after.pk > before.pk, after.exception_type) == (True, before.exception_type)
     assert list(other.logs.all()) == [told]
+    server.refused = set()
+    let_be_due()
+    assert (rise(), first.logs.exists(), other.logs.exists()) == ({"sent": 2}, False, False)
 
 
 def test_a_mail_refused_for_the_last_time_has_failed_and_is_not_tried_again(server: MailServer, settings: Any) -> None:
