@@ -30,6 +30,9 @@ log = structlog.get_logger(__name__)
 
 # How long one SKU may be worked while others wait: long enough that taking the lock costs nothing.
 TURN_SECONDS = 0.25
+# Where so many have work, a turn ends with a batch that was not full: what comes meanwhile is a larger one in the next
+# round. With fewer, a look at every SKU before each batch would cost more.
+MANY_SKUS = 10
 # A turn is over long before this many lives of its lock; a settler that hangs must not keep the SKU (pitfall L6).
 LIVES_HELD = 4
 # A line that must wait is probed this often all the same: a message that was lost must not leave it asleep.
@@ -113,16 +116,16 @@ class Settler:
             if self._stopping():
                 break
             self._report_alive()
-            done += self._take_turn_safely(sku, alone=len(order) == 1, probe=sku in probes)
+            done += self._take_turn_safely(sku, skus=len(order), probe=sku in probes)
         return done
 
-    def _take_turn_safely(self, sku: str, *, alone: bool, probe: bool) -> int:
+    def _take_turn_safely(self, sku: str, *, skus: int, probe: bool) -> int:
         """Give one SKU a turn. Of a Cluster the servers of the others may be well; what is one server is away for all.
 
         Raises RedisUnavailable.
         """
         try:
-            return self._take_turn(sku, alone=alone, probe=probe)
+            return self._take_turn(sku, skus=skus, probe=probe)
         except RedisUnavailable as error:
             if shards_of(self._client) is None:
                 raise
@@ -170,7 +173,7 @@ class Settler:
         ready = {sku for sku, state in work.items() if state is reading.Work.READY and sku not in self._rests_until}
         return sorted(ready | probes), probes
 
-    def _take_turn(self, sku: str, *, alone: bool, probe: bool) -> int:
+    def _take_turn(self, sku: str, *, skus: int, probe: bool) -> int:
         life_ms = self._lock_ttl_ms
         new = Lock(self._client, sku, ttl_ms=life_ms, max_hold_ms=LIVES_HELD * life_ms)
         lock = self._unanswered.pop(sku, new)
@@ -182,12 +185,12 @@ class Settler:
             raise
         self._last_sku = sku
         with bound_contextvars(sku=sku, requests=[]):
-            return self._work_turn(sku, lock, alone=alone, probe=probe)
+            return self._work_turn(sku, lock, skus=skus, probe=probe)
 
-    def _work_turn(self, sku: str, lock: Lock, *, alone: bool, probe: bool) -> int:
+    def _work_turn(self, sku: str, lock: Lock, *, skus: int, probe: bool) -> int:
         """Work one SKU under its lock, and let go of it. Every line that is logged meanwhile names the batch."""
         try:
-            return self._drain(sku, lock, alone=alone, probe=probe)
+            return self._drain(sku, lock, skus=skus, probe=probe)
         except LockLost as error:
             LOSSES.add("lock_lost")
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
@@ -223,9 +226,9 @@ class Settler:
             log.exception("lock left to its TTL", action="release_failed", sku=lock.name)
             lock.end_hold()
 
-    def _drain(self, sku: str, lock: Lock, *, alone: bool, probe: bool) -> int:
-        """Settle batch after batch until nothing can be decided, the turn is over, or we must stop."""
-        turn_ends = time.monotonic() + TURN_SECONDS * (4 if alone else 1)
+    def _drain(self, sku: str, lock: Lock, *, skus: int, probe: bool) -> int:
+        """Settle batch after batch until nothing can be decided, this turn of `skus` is over, or we must stop."""
+        turn_ends = time.monotonic() + TURN_SECONDS * (4 if skus == 1 else 1)
         call, done = 1, 0
         fault_point("before_take")
         handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._next_batch, probe=probe)
@@ -240,8 +243,7 @@ class Settler:
                 done += len(settlement.settled)
                 if not settlement.settled:
                     self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
-                # What came meanwhile is a larger batch after the others have had their turns.
-                was_all = not alone and handed.kind == "fresh" and len(names) < self._batch
+                was_all = skus >= MANY_SKUS and handed.kind == "fresh" and len(names) < self._batch
                 if was_all or self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
                     self._settle_and_release(sku, lock, settlement, call=call)
                     count_decisions(handed, settlement)

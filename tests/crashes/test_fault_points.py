@@ -28,6 +28,7 @@ from tests.support.servers.shop_processes import settler_process
 from tests.support.servers.stores import ROOT
 from tests.support.shopkeeping import shop_of
 from workers.embedded.child_process import ChildProcess
+from workers.settler import MANY_SKUS
 
 # The pass at which it strikes: in the middle of the line where a place is passed once a batch, else at the first.
 ONCE_A_TURN = ("before_take", "before_release")
@@ -94,16 +95,18 @@ def test_a_settler_killed_there_costs_nobody_anything(
 
 
 @pytest.mark.parametrize("name", ["after_take", "after_commit"])
-def test_a_settler_killed_between_two_lines_costs_nobody_anything(
+def test_a_settler_killed_among_many_lines_costs_nobody_anything(
     name: str, shop: FaultShop, card: SaleCard, new_sku: Callable[[], str], tmp_path: Path
 ) -> None:
-    """With other lines a turn ends with its last answer: nothing comes between the COMMIT and the end of the turn."""
-    other = full_line(new_sku())
+    """With many lines a turn ends with its last answer: nothing comes between the COMMIT and the end of the turn."""
+    others = [full_line(new_sku()) for _ in range(MANY_SKUS)]
     with struck(shop, card, name=name, action="kill", folder=tmp_path) as victim:
         assert not victim.running
-        latecomers(other)
-        wait_until_decided(other)
-    assert_decided_once_and_in_order(other)
+        for other in others:
+            latecomers(other)
+            wait_until_decided(other)
+    for other in others:
+        assert_decided_once_and_in_order(other)
 
 
 @EVERY_POINT

@@ -1,4 +1,4 @@
-"""A turn of a settler ends with the answer to its last batch, when other SKUs wait and nothing more was in line.
+"""A turn of a settler ends with the answer to its last batch, when many SKUs have work and nothing more was in line.
 Uses real stores, on every kind of Redis.
 """
 
@@ -19,7 +19,7 @@ from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.shopkeeping import assert_books_balance, fill_line, make_sale
 from workers import settler as settlers
-from workers.settler import Settler
+from workers.settler import MANY_SKUS, Settler
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 BATCH = 3
@@ -51,8 +51,8 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def take_turn(settler: Settler, card: SaleCard, *, alone: bool = False) -> int:
-    return settler._take_turn(card.sku, alone=alone, probe=False)
+def take_turn(settler: Settler, card: SaleCard, *, skus: int = MANY_SKUS) -> int:
+    return settler._take_turn(card.sku, skus=skus, probe=False)
 
 
 def holder(card: SaleCard) -> str | None:
@@ -75,9 +75,9 @@ def test_a_turn_ends_with_the_answer_to_all_who_were_in_line(
     assert_books_balance(card)
 
 
-def test_control_where_no_other_sku_waits_the_turn_goes_on(settler: Settler, card: SaleCard, trips: list[str]) -> None:
+def test_control_where_few_skus_have_work_the_turn_goes_on(settler: Settler, card: SaleCard, trips: list[str]) -> None:
     names = fill_line(card, buyers=BATCH - 1)
-    assert take_turn(settler, card, alone=True) == len(names)
+    assert take_turn(settler, card, skus=MANY_SKUS - 1) == len(names)
     assert trips == ["settle+take"]
     assert holder(card) is None
 
