@@ -46,6 +46,7 @@ class Expirer:
         self._swept_whole_at = float("-inf")
         self._was_full = False
         self._failed: set[str] = set()
+        self._next_batch = BATCH
 
     def work_once(self) -> int:
         """End what is due; return how many holds ended. Raises nothing: what fails now is due at the next round."""
@@ -72,6 +73,8 @@ class Expirer:
         return 0
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
+        if not isinstance(error, psycopg.errors.LockNotAvailable):
+            self._next_batch = 1  # the whole batch may be too much for a sick disk
         note_store_errors("postgresql")
         RETRIES.add("refused" if isinstance(error, psycopg.ProgrammingError) else "expire")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
@@ -97,7 +100,7 @@ class Expirer:
 
     def _end(self, sku: str, names: Sequence[str]) -> int:
         ended, left = 0, iter(names)
-        while batch := list(islice(left, BATCH)):
+        while batch := list(islice(left, self._next_batch)):
             if self._stopping():
                 break
             bind_contextvars(requests=batch)
@@ -111,6 +114,7 @@ class Expirer:
                 fault_point("after_expire")
                 with suppress(LineNotTold):  # the reconciler tells it: the stock row's version has changed
                     holds.publish(changes)
+            self._next_batch = min(BATCH, max(self._next_batch, 2 * len(batch)))
             ended += len(changes.changed)
         return ended
 

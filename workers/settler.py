@@ -229,9 +229,9 @@ class Settler:
     def _drain(self, sku: str, lock: Lock, *, skus: int, probe: bool) -> int:
         """Settle batch after batch until nothing can be decided, this turn of `skus` is over, or we must stop."""
         turn_ends = time.monotonic() + TURN_SECONDS * (4 if skus == 1 else 1)
-        call, done = 1, 0
+        call, done, size = 1, 0, self._next_batch
         fault_point("before_take")
-        handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._next_batch, probe=probe)
+        handed = writing.take(self._client, sku, token=lock.token, call=call, batch=size, probe=probe)
         while handed.requests:
             names = [name for name, _ in handed.requests]
             bind_contextvars(requests=names[:MAX_NAMED])
@@ -243,14 +243,14 @@ class Settler:
                 done += len(settlement.settled)
                 if not settlement.settled:
                     self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
-                was_all = skus >= MANY_SKUS and handed.kind == "fresh" and len(names) < self._batch
+                was_all = skus >= MANY_SKUS and handed.kind == "fresh" and len(names) < size
                 if was_all or self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
                     self._settle_and_release(sku, lock, settlement, call=call)
                     count_decisions(handed, settlement)
                     break
-                call, decided = call + 1, handed
+                call, decided, size = call + 1, handed, self._next_batch
                 handed = writing.settle_and_take(
-                    self._client, sku, token=lock.token, **settlement._asdict(), call=call, batch=self._next_batch
+                    self._client, sku, token=lock.token, **settlement._asdict(), call=call, batch=size
                 )
                 fault_point("after_settle")
                 count_decisions(decided, settlement)  # buyers are told first
@@ -278,7 +278,7 @@ class Settler:
             with traces.spans("transaction", names, store="postgresql"):
                 settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
             TRANSACTION_SECONDS.observe(time.monotonic() - began)
-            self._next_batch = min(self._batch, 2 * self._next_batch)
+            self._next_batch = min(self._batch, max(self._next_batch, 2 * len(names)))
             DEAD_LETTERS.add("dead", len(handed.requests) if dead else 0)
             return settlement
         except (psycopg.IntegrityError, psycopg.DataError):
@@ -298,8 +298,8 @@ class Settler:
 
     def _defer(self, sku: str, lock: Lock, error: psycopg.Error) -> NoReturn:
         """Give the batch back, and say why; begin again with one request. Raises BatchDeferred."""
-        # The whole batch may be too much for a sick disk: it is handed out uncounted, so it would be tried for ever.
-        self._next_batch = 1
+        if not isinstance(error, psycopg.errors.LockNotAvailable):
+            self._next_batch = 1  # handed out uncounted, what is too much for a sick disk would be tried for ever
         note_store_errors("postgresql")
         RETRIES.add("settle")
         log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))

@@ -10,16 +10,22 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from inventory import redis
 from inventory.fault_injection import FAULT_POINTS, SETTLER_POINTS
+from inventory.redis import keys
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import own_valkey
 from tests.support.crashes.fault_shop import (
+    BUYERS,
+    LATE,
     LOCK_TTL_MS,
     FaultShop,
     assert_decided_once_and_in_order,
+    decided,
     full_line,
     latecomers,
     wait_until_decided,
@@ -96,17 +102,25 @@ def test_a_settler_killed_there_costs_nobody_anything(
 
 @pytest.mark.parametrize("name", ["after_take", "after_commit"])
 def test_a_settler_killed_among_many_lines_costs_nobody_anything(
-    name: str, shop: FaultShop, card: SaleCard, new_sku: Callable[[], str], tmp_path: Path
+    name: str, shop: FaultShop, new_sku: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many lines a turn ends with its last answer: nothing comes between the COMMIT and the end of the turn."""
-    others = [full_line(new_sku()) for _ in range(MANY_SKUS)]
-    with struck(shop, card, name=name, action="kill", folder=tmp_path) as victim:
-        assert not victim.running
-        for other in others:
-            latecomers(other)
-            wait_until_decided(other)
-    for other in others:
-        assert_decided_once_and_in_order(other)
+    lines = [full_line(new_sku()) for _ in range(MANY_SKUS)]
+    # Each line is one batch, and the second one of the victim meets the fault.
+    monkeypatch.setitem(cast(dict[str, str], shop.environment), "FAIRDROP_SETTLE_BATCH", str(BUYERS + LATE))
+    with shop.victim(f"{name}:kill:2", folder=tmp_path) as victim:
+        victim.wait_until_it_reaches(name)
+        assert victim.process.wait(timeout_seconds=120)
+        (first,) = [line for line in lines if decided(line)]
+        assert decided(first) == BUYERS
+        assert redis.connect().get(keys.lock(first.sku)) is None
+        for line in lines:
+            latecomers(line)
+        shop.wake_healthy()
+        for line in lines:
+            wait_until_decided(line)
+    for line in lines:
+        assert_decided_once_and_in_order(line)
 
 
 @EVERY_POINT

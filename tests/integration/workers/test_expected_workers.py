@@ -143,7 +143,9 @@ def test_a_mailer_says_that_it_lives_while_a_slow_server_takes_a_batch(
     settings.POST_OFFICE = {**settings.POST_OFFICE, "BATCH_DELIVERY_TIMEOUT": 3 * mailer.BEAT_SECONDS}
     monkeypatch.setattr(run_worker.os, "nice", lambda _: 0)
     monkeypatch.setattr(mails, "find_news", lambda **_: ([], 0))
-    monkeypatch.setattr(mailer.mail, "get_queued", lambda: Mock(exists=lambda: True))
+    queued = Email.objects.none()
+    monkeypatch.setattr(queued, "exists", lambda: True)
+    monkeypatch.setattr(mailer.mail, "get_queued", lambda: queued)
     monkeypatch.setattr(mailer.mail, "send_queued", send_queued)
     run_mailer(stop, heartbeat)
     assert signs_of_life() >= 2

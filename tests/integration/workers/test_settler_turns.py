@@ -75,6 +75,13 @@ def test_a_turn_ends_with_the_answer_to_all_who_were_in_line(
     assert_books_balance(card)
 
 
+def test_a_batch_that_was_cut_is_not_all_that_is_in_line(settler: Settler, card: SaleCard, trips: list[str]) -> None:
+    names = fill_line(card, buyers=2 * BATCH - 1)
+    settler._next_batch = 1
+    assert take_turn(settler, card) == len(names)
+    assert trips == ["settle+take", "settle+take", "settle+release"]
+
+
 def test_control_where_few_skus_have_work_the_turn_goes_on(settler: Settler, card: SaleCard, trips: list[str]) -> None:
     names = fill_line(card, buyers=BATCH - 1)
     assert take_turn(settler, card, skus=MANY_SKUS - 1) == len(names)
