@@ -21,7 +21,7 @@ from inventory.line import reading
 from inventory.states import RANK, State
 from shop.models import Order, PaymentNotice
 from shop.orders import holds, requests
-from shop.payments import checkout, notices
+from shop.payments import captures, checkout
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.crashes.extra_shop import OwnStore, own_valkey
@@ -164,7 +164,7 @@ def test_an_answer_that_the_line_did_not_hear_of_is_taken_back(
             with suppress(LineNotTold):
                 whole(changes)
 
-        monkeypatch.setattr(notices, "publish", tell_or_not)
+        monkeypatch.setattr(captures, "publish", tell_or_not)
         monkeypatch.setattr(holds, "catch_up", lambda order: None)
         assert buy(card, valkey, name) == [State.PAID, State.HELD]
         monkeypatch.undo()
