@@ -112,10 +112,10 @@ def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
 
 
 def staff_changes(sales: list[dict[str, Any]]) -> list[str]:
-    """Say where checks had to leave room: nobody knows when the units that staff put in or took out were free."""
+    """Say where checks had to leave room: it is not known when the units that staff put in or took out were free."""
     return [
         f"Staff changed the stock of {sale['sku']} meanwhile: {sale['loaded']:,} in, {sale['taken_away']:,} out. "
-        "Nobody knows when, so by as many units it may have been oversold, undersold or out of order, unseen"
+        "It is not known when, so the checks cannot see that many units oversold, undersold or given out of order"
         for sale in sales
         if sale.get("loaded") or sale.get("taken_away")
     ]

@@ -104,13 +104,14 @@ def test_a_settler_killed_there_costs_nobody_anything(
 def test_a_settler_killed_among_many_lines_costs_nobody_anything(
     name: str, shop: FaultShop, new_sku: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many lines a turn ends with its last answer: nothing comes between the COMMIT and the end of the turn."""
+    """At its second line, when the first one was answered and its lock given back."""
     lines = [full_line(new_sku()) for _ in range(MANY_SKUS)]
     # Each line is one batch, and the second one of the victim meets the fault.
     monkeypatch.setitem(cast(dict[str, str], shop.environment), "FAIRDROP_SETTLE_BATCH", str(BUYERS + LATE))
     with shop.victim(f"{name}:kill:2", folder=tmp_path) as victim:
         victim.wait_until_it_reaches(name)
         assert victim.process.wait(timeout_seconds=120)
+        assert victim.process.exit_code == -signal.SIGKILL
         (first,) = [line for line in lines if decided(line)]
         assert decided(first) == BUYERS
         assert redis.connect().get(keys.lock(first.sku)) is None

@@ -169,7 +169,7 @@ def _selling_out(results: Sequence[Result]) -> Comparison:
 
 
 def wrong_table(results: Sequence[Result]) -> str:
-    """Return for a terminal what the one figure of each way to sell adds up."""
+    """Return a table for a terminal: how many units each way to sell oversold and undersold."""
     whole = _selling_out(results)
     return text_table(whole.head[:5], [row[:5] for row in whole.rows], range(1, 5))
 

@@ -32,7 +32,8 @@ def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
 
 
 @pytest.fixture
-def settler(card: SaleCard) -> Iterator[Settler]:
+def settler(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settler]:
+    monkeypatch.setattr(settlers, "TURN_SECONDS", 3600)  # however slow the machine is, a turn is a whole one
     with road.settler(batch=BATCH) as worker:
         yield worker
 
