@@ -60,10 +60,10 @@ def settle_call(
     token: str = "",
     call: int = 0,
 ) -> ScriptCall:
-    """Return the call that answers `settled`, after its COMMIT and never before; what staying requests wait for stays.
+    """Return the script call that answers `settled` (after its COMMIT, never before) and puts `staying` back in line.
 
-    call: of the take whose batch is answered; after a later take nobody who stays is put back any more. Its reply is
-    how many it settled, or -1: the lock `token` is lost.
+    call: of the take whose batch is answered; after a later take nobody is put back any more. The script returns how
+    many it settled, or -1 when the lock `token` is lost.
     """
     own = (keys.lock, keys.in_flight, keys.records, keys.stock, keys.hand_outs, keys.live_units)
     script_keys = [make(sku) for make in (*own, keys.line, keys.aside, keys.ended_requests, keys.sales)]
