@@ -14,17 +14,36 @@ from inventory import redis
 from loadtest.verify.verify_sale import Verifier
 from shop.salelog.models import SaleLog
 from shop.sales.catalogue import SaleCard
+from tests.support.waiting import wait_until
 from workers.notary import Notary
 
+OPEN_TRANSACTIONS = """
+SELECT pid, datname, state, left(query, 200) FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+"""
 
-def publish(notary: Notary | None = None) -> Notary:
-    """Let a notary publish until there is nothing to publish; return it."""
+
+def publish(notary: Notary | None = None, *, is_held_back: bool = False) -> Notary:
+    """Let a notary publish until there is nothing to publish; return it.
+
+    is_held_back: do not wait until other transactions have ended. What is open anywhere on the server, as PostgreSQL's
+    own care for its tables, holds reading back: steps would read again what they have read.
+    """
     notary = notary or Notary(redis.connect())
     still = 0
     while still < 3:  # a step may read much that belongs to no log, and notes one step later how far it has come
+        if not is_held_back:
+            wait_until(lambda: not open_transactions(), what=lambda: f"the end of {open_transactions()}")
         before = read_to()
         still = 0 if notary.work_once() or read_to() != before else still + 1
     return notary
+
+
+def open_transactions() -> list[tuple[Any, ...]]:
+    """Return the transactions of others that have written something: (process, database, state, statement)."""
+    with connection.cursor() as cursor:
+        cursor.execute(OPEN_TRANSACTIONS)
+        return cursor.fetchall()
 
 
 def read_to() -> int:

@@ -102,15 +102,15 @@ def test_a_log_opens_with_all_its_units_while_an_old_transaction_holds_reading_b
     monkeypatch.setattr("workers.notary.MAX_CHANGES", 2)
     with connection.copy().temporary_connection() as old:
         old.execute("BEGIN; SELECT pg_current_xact_id()")
-        publish()
+        publish(is_held_back=True)
         for _ in range(8):
             make_sale(new_sku(), units=1)
         before = read_to()
         card = make_sale(new_sku(), units=2)
         road.queue(card, "ann", "bob")
-        notary = publish()
+        notary = publish(is_held_back=True)
         # A step that is full, and publishes nothing, looks further the next time, past what other tests have left.
-        wait_until(lambda: publish(notary) and len(told(card)) == 3, what="the log is published")
+        wait_until(lambda: publish(notary, is_held_back=True) and len(told(card)) == 3, what="the log is published")
         assert read_to() == before  # the control: it was held back
         assert told(card) == [("opened",), ("admitted",), ("admitted",)]
         old.execute("ROLLBACK")
