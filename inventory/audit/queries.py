@@ -44,6 +44,7 @@ SALES = "SELECT sale_id FROM inventory_line WHERE stock_id = %(stock_id)s"
 OF_SKU = "sale_id = ANY(%(sale_ids)s)"
 OF_ORDERS = "order_id BETWEEN (SELECT first FROM numbers) AND (SELECT last FROM numbers)"
 # Read once, looked at by many: the orders, history, movements and payments of one SKU.
+# buyers: those whose orders together come to more than one of their limits; units: what they hold now.
 # flaws: all that the four say of one request is added up, not joined, so that no plan can go wrong, and judged.
 # edges: its changes as bits; marks: its movements by kind; money: payments kept + 256 × payments given back or due.
 BOOKS = f"""
@@ -54,10 +55,11 @@ orders AS MATERIALIZED (
     FROM inventory_decision WHERE {OF_SKU}),
 numbers AS MATERIALIZED (SELECT min(decided_no) AS first, max(decided_no) AS last FROM orders),
 changes AS MATERIALIZED (
-    SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
+    SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at, hold_expires_at,
            actor <> '{AFTER_RESTORE}' AS in_sale, to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
            (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
-    FROM inventory_change WHERE {OF_SKU} AND {OF_ORDERS}),
+    FROM (SELECT change_no, order_id AS decided_no, from_state, to_state, at, actor FROM inventory_change
+          WHERE {OF_ORDERS}) AS all_changes JOIN orders USING (decided_no)),
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
@@ -66,6 +68,11 @@ payments AS MATERIALIZED (
     SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
            (amount, currency) = (due, due_currency) AS agreed
     FROM inventory_payment WHERE {OF_SKU} AND {OF_ORDERS}),
+buyers AS MATERIALIZED (
+    SELECT sale_id, buyer, sum(quantity) FILTER (WHERE state IN ('held', 'paid')) AS units,
+           max(buyer_limit) FILTER (WHERE state IN ('held', 'paid')) AS highest
+    FROM orders WHERE hold_expires_at IS NOT NULL OR state IN ('held', 'paid')
+    GROUP BY sale_id, buyer HAVING sum(quantity) > min(buyer_limit)),
 tally AS MATERIALIZED (
     SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
            coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
@@ -165,24 +172,21 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         _told("i5", "' is '", STANDS, "'; it moved: '", MOVED),
     ),
     (
-        # Then: whenever units were taken, by the limit of the order that took them. Only of buyers whose orders
-        # together come to more than one of their limits, because a running sum of everybody's takes long.
+        # Then: whenever units were taken, by the limit of the order that took them. Only of `buyers`, because a running
+        # sum of everybody's takes long; where there are none, nothing is joined either.
         "I7",
         "nobody has more than the limit",
         f"""SELECT coalesce(
-               (SELECT buyer || ' has ' || sum(quantity) || ' of sale ' || sale_id || ', the limit is '
-                       || max(buyer_limit)
-                FROM orders WHERE state IN ('held', 'paid')
-                GROUP BY sale_id, buyer HAVING sum(quantity) > max(buyer_limit) LIMIT 1),
+               (SELECT buyer || ' has ' || units || ' of sale ' || sale_id || ', the limit is ' || highest
+                FROM buyers WHERE units > highest LIMIT 1),
                (SELECT buyer || ' had ' || units || ' of sale ' || sale_id || ' when ' || request_id || ' took '
                        || quantity || ', the limit was ' || buyer_limit
                 FROM (SELECT *, sum(-freed) OVER (PARTITION BY sale_id, buyer ORDER BY change_no
                                                   ROWS UNBOUNDED PRECEDING) AS units
                       FROM (SELECT change_no, request_id, in_sale, {units_freed()} AS freed FROM changes) AS moved
                       JOIN orders USING (request_id)
-                      WHERE freed <> 0 AND (sale_id, buyer) IN (
-                          SELECT sale_id, buyer FROM orders WHERE hold_expires_at IS NOT NULL
-                          GROUP BY sale_id, buyer HAVING sum(quantity) > min(buyer_limit))) AS running
+                      WHERE freed <> 0 AND EXISTS (SELECT FROM buyers) AND (sale_id, buyer) IN (
+                          SELECT sale_id, buyer FROM buyers)) AS running
                 WHERE freed < 0 AND in_sale AND units > buyer_limit ORDER BY change_no LIMIT 1))""",  # noqa: S608
     ),
     (
@@ -241,7 +245,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
                 ORDER BY hold_expires_at LIMIT 1),
                (SELECT request_id || ' lapsed ' || round(extract(epoch FROM hold_expires_at - at), 3)
                        || ' s before its end'
-                FROM changes JOIN orders USING (request_id) WHERE lapsed AND at < hold_expires_at
+                FROM changes WHERE lapsed AND at < hold_expires_at
                 ORDER BY change_no LIMIT 1))""",
     ),
     (
