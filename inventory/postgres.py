@@ -73,9 +73,7 @@ def connect() -> Connection:
         user=target["USER"] or None,
         password=target["PASSWORD"] or None,
         autocommit=True,
-        connect_timeout=target["OPTIONS"]["connect_timeout"],
-        **cast(dict[str, Any], settings.DATABASE_SOCKET),
-        options=f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}",
+        **{**target["OPTIONS"], "options": f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}"},
         application_name="fairdrop-worker",
     )
 
