@@ -93,6 +93,15 @@ def _with_password(name: str) -> Rule:
     )
 
 
+def _networks(proxies: int | tuple[str, ...]) -> tuple[str, ...]:
+    return () if isinstance(proxies, int) else proxies
+
+
+def _is_clear(mail_url: str) -> bool:
+    parts = urlsplit(mail_url)
+    return parts.scheme == "smtp" and bool(parts.password) and not is_local(parts.hostname or "")
+
+
 def _sells_for_nothing(values: Values) -> bool:
     return bool(values["SANDBOX_IN_USE"] and values["FAIRDROP_SANDBOX_ALLOWED"])
 
@@ -161,10 +170,28 @@ RULES = (
         lambda values: values["FAIRDROP_BEHIND_TLS"] and not values["FAIRDROP_TRUSTED_PROXIES"],
     ),
     Rule(
+        "FAIRDROP_TRUSTED_PROXIES",
+        "all addresses there are (`/0`)",
+        "must name the networks of your proxies alone: else each buyer chooses an address",
+        lambda values: any(network.endswith("/0") for network in _networks(values["FAIRDROP_TRUSTED_PROXIES"])),
+    ),
+    Rule(
         "FAIRDROP_PUBLIC_URL",
         "empty, or without https (http is enough for a name of this machine)",
         "must say where the world reaches this shop, for example https://shop.example",
         lambda values: not is_origin(values["FAIRDROP_PUBLIC_URL"]),
+    ),
+    Rule(
+        "FAIRDROP_MAIL_FROM",
+        "an address of this machine, when `FAIRDROP_MAIL_URL` is set",
+        "must be an address of your domain: other mail servers refuse what comes from localhost",
+        lambda values: values["FAIRDROP_MAIL_URL"] and is_local(values["FAIRDROP_MAIL_FROM"].rpartition("@")[2]),
+    ),
+    Rule(
+        "FAIRDROP_MAIL_URL",
+        "a password for a mail server with a dot in its name, without TLS (`smtp://`)",
+        "must begin with smtp+tls:// or smtp+ssl://: else the password goes there in clear",
+        lambda values: _is_clear(values["FAIRDROP_MAIL_URL"]),
     ),
     Rule("DATABASE_URL", "empty", "must be set", lambda values: not values["DATABASE_URL"]),
     Rule("REDIS_URL", "empty", "must be set", lambda values: not values["REDIS_URL"]),

@@ -70,6 +70,9 @@ PROXIES_FAULT = (
     "FAIRDROP_TRUSTED_PROXIES must say how many proxies of yours there are: else all buyers have the proxy's address, "
     "and its one limit"
 )
+ALL_PROXIES_FAULT = (
+    "FAIRDROP_TRUSTED_PROXIES must name the networks of your proxies alone: else each buyer chooses an address"
+)
 FALLBACK_FAULT = "SECRET_KEY_FALLBACKS must be old values of SECRET_KEY as strong as a new one, or empty"
 # The keys that the image was once built with.
 PUBLISHED = [f"only-to-collect-static-files-while-the-image-is-built-{number}" for number in (0, 1)]
@@ -135,6 +138,8 @@ def test_production_refuses_the_settings_of_the_rivals(tmp_path: Path) -> None:
         ("FAIRDROP_BEHIND_TLS", "false", TLS_FAULT),
         ("FAIRDROP_PUBLIC_URL", "", ADDRESS_FAULT),
         ("FAIRDROP_PUBLIC_URL", "http://shop.example", ADDRESS_FAULT),
+        ("FAIRDROP_TRUSTED_PROXIES", "0.0.0.0/0", ALL_PROXIES_FAULT),
+        ("FAIRDROP_TRUSTED_PROXIES", "10.0.0.0/8,::/0", ALL_PROXIES_FAULT),
         ("DATABASE_URL", "postgresql://postgres@db.example/shop", "DATABASE_URL must have a password"),
         ("REDIS_URL", "redis://redis.example/0", "REDIS_URL must have a password"),
         ("CACHE_URL", "redis://cache.example/0", "CACHE_URL must have a password"),
@@ -247,6 +252,8 @@ ALL_BAD = [
         "FAIRDROP_SANDBOX_SECRET": "a",
         "FAIRDROP_SANDBOX_MISCHIEF": "twice",
         "FAIRDROP_STRIPE_API": "http://api.stripe.com",
+        "FAIRDROP_TRUSTED_PROXIES": "::/0",
+        "FAIRDROP_MAIL_URL": "smtp://ada:word@mx.example",
     },
     {
         "FAIRDROP_TRUSTED_PROXIES": "0",
@@ -420,8 +427,36 @@ print(s.MAIL_ON, s.MAILBOX, s.EMAIL_BACKEND.split(".")[-2], s.EMAIL_HOST, s.EMAI
     ],
 )
 def test_mails_go_where_the_setting_says(tmp_path: Path, changes: dict[str, str], shown: str) -> None:
-    started = start(tmp_path, "-c", SHOW_MAIL, DJANGO_SETTINGS_MODULE="shop.settings", **changes)
+    sender = {"FAIRDROP_MAIL_FROM": "shop@shop.example"}
+    started = start(tmp_path, "-c", SHOW_MAIL, DJANGO_SETTINGS_MODULE="shop.settings", **sender, **changes)
     assert (started.returncode, started.stdout.startswith(shown)) == (0, True), started.stdout + started.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "sender", "refused"),
+    [
+        ("smtp+tls://ada:word@mx.example", "shop@shop.example", []),
+        ("smtp://ada:word@relay", "shop@shop.example", []),
+        ("smtp://mx.example", "shop@shop.example", []),
+        ("", "shop@localhost", []),
+        ("smtp+tls://ada:word@mx.example", "shop@localhost", ["FAIRDROP_MAIL_FROM"]),
+        ("smtp://ada:word@mx.example", "shop@shop.example", ["FAIRDROP_MAIL_URL"]),
+    ],
+)
+def test_mails_come_from_the_shop_and_no_password_goes_in_clear(
+    tmp_path: Path, url: str, sender: str, refused: list[str]
+) -> None:
+    started = start(tmp_path, FAIRDROP_MAIL_URL=url, FAIRDROP_MAIL_FROM=sender, FAIRDROP_TRUSTED_PROXIES="10.0.0.0/8")
+    assert started.returncode == bool(refused), started.stderr
+    assert [fault.split()[0] for fault in faults(started)] == refused if refused else not started.stderr
+
+
+def test_what_the_address_of_the_database_asks_for_stays(tmp_path: Path) -> None:
+    """As TLS; nothing of it replaces a timeout of ours."""
+    url = f"{SAFE['DATABASE_URL']}?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=99"
+    code = "from shop.settings import DATABASES; print(*map(DATABASES['default']['OPTIONS'].get, NAMES))"
+    names = f"NAMES = ['sslmode', 'sslrootcert', 'connect_timeout', 'tcp_user_timeout']; {code}"
+    assert start(tmp_path, "-c", names, DATABASE_URL=url).stdout == "verify-full /ca.pem 3 10000\n"
 
 
 def test_a_mail_server_that_is_no_such_address_is_refused(tmp_path: Path) -> None:
