@@ -21,6 +21,7 @@ from tests.support.servers.compose import SENTINELS, SERVERS, example_of_sentine
 from tests.support.servers.nginx import text_of
 from workers.database_rights import KINDS, role_of
 from workers.embedded.postgres import SETTINGS
+from workers.embedded.valkey import CONFIGURATION
 from workers.management.commands.run_worker import WORKERS
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -74,9 +75,19 @@ def test_redis_loses_nothing(name: str) -> None:
     """Nor does a replica: after a failover it is the primary."""
     command = " ".join(SERVICES[name]["command"])
     limit = "--maxmemory ${REDIS_MAXMEMORY:-3gb}"  # without one the shop cannot see that a server is nearly full
-    for option in ("--appendonly yes", "--appendfsync always", limit, "--maxmemory-policy noeviction"):
+    for option in ("--appendonly yes", "--appendfsync always", limit, "--maxmemory-policy noeviction", '--save ""'):
         assert option in command
     assert SERVICES[name]["mem_limit"] == "4g"
+
+
+def test_redis_by_hand_loses_nothing_and_stops_for_no_snapshot() -> None:
+    """As the one of the demo; without `save ""` a snapshot that fails refuses all writing."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    (lines,) = re.findall(r"cat >> /etc/redis/redis\.conf <<'EOF'\n(.*?)EOF\n", text, re.DOTALL)
+    demo = CONFIGURATION.replace("{append_fsync}", "always").splitlines()
+    kept = {line for line in demo if line.split()[0] in ("appendonly", "appendfsync", "maxmemory-policy", "save")}
+    assert len(kept) == 4
+    assert kept <= {*lines.splitlines()}
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -307,9 +318,16 @@ def test_only_web_and_the_notary_can_sign() -> None:
     """Tickets, and checkpoints of public logs. The reconciler is told whether there are keys, and has none."""
     named = {name for name in SERVICES if "LOG_KEY" in json.dumps(SERVICES[name])}
     assert named == {"web", "notary", "reconciler"}
-    assert COMPOSE["x-log-keys"] == {"FAIRDROP_LOG_KEYS": "${FAIRDROP_LOG_KEYS:-}"}
+    assert COMPOSE["x-log-keys"]["FAIRDROP_LOG_KEYS"] == "${FAIRDROP_LOG_KEYS:-}"
     told = SERVICES["reconciler"]["environment"]["FAIRDROP_SALE_LOG"]
     assert [filled(told, {"FAIRDROP_LOG_KEYS": keys}) for keys in ("", "a key")] == ["", "true"]
+
+
+@pytest.mark.parametrize("name", ["web", "notary", "reconciler"])
+def test_public_logs_can_be_switched_off_although_there_are_keys(name: str) -> None:
+    told = SERVICES[name]["environment"]["FAIRDROP_SALE_LOG"]
+    assert filled(told, {"FAIRDROP_LOG_KEYS": "a key", "FAIRDROP_SALE_LOG": "false"}) == "false"
+    assert filled(told, {"FAIRDROP_LOG_KEYS": "a key"}) != "false"
 
 
 def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:
