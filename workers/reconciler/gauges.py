@@ -125,7 +125,9 @@ class Gauges:
 
     def _keep_certificate(self, public_url: str) -> None:
         while True:
-            self._certificate_ends = certificate_end(public_url)
+            ends = certificate_end(public_url)
+            if ends is not None:  # what was seen before stays true while nobody answers
+                self._certificate_ends = ends
             time.sleep(CERTIFICATE_SECONDS)
 
     def collect(self) -> Iterator[str]:
@@ -199,7 +201,7 @@ def certificate_end(public_url: str) -> float | None:
         log.error("the certificate is not valid", action="certificate_invalid", error=str(error))
         return 0.0
     except OSError as error:
-        log.info("no certificate seen", action="certificate_unseen", error=str(error))
+        log.warning("no certificate seen", action="certificate_unseen", error=str(error))
         return None
     return float(ssl.cert_time_to_seconds(str(given["notAfter"])))
 
