@@ -1,6 +1,6 @@
 """Runs the commands of docs/restoring.md that copy Redis and restore it, on a real Valkey with the shop's settings and
 users: the append-only folder, and the snapshot. Without a redis-cli on this machine the test asks the server itself.
-The control: a snapshot is not read where an append-only folder is expected.
+And the commands of the pictures. The control: a snapshot is not read where an append-only folder is expected.
 """
 
 from __future__ import annotations
@@ -148,3 +148,19 @@ def test_the_control_without_the_password_a_command_fails(rehearsal: RedisRehear
     assert b"NOAUTH" in refused.stdout + refused.stderr
     assert rehearsal.run("redis-cli CONFIG SET auto-aof-rewrite-percentage 0", first=False).returncode == 0
     assert rewrites_at(rehearsal) == before
+
+
+def test_the_pictures_come_back(tmp_path: Path) -> None:
+    """The control: after the first line alone there is none."""
+    picture, backup = tmp_path / "media" / "kite.webp", tmp_path / "backup"
+    backup.mkdir()
+    picture.parent.mkdir()
+    picture.write_bytes(b"a picture")
+    text = "\n".join(block("sh", holding="/srv/fairdrop-media")).replace("runuser -u fairdrop -- ", "")
+    text = text.replace("/srv/fairdrop-media", str(picture.parent)).replace("/srv/backup", str(backup))
+    keep, put_back = text.replace("$(date +%F)", "2026-11-24").splitlines()
+    subprocess.run(["bash", "-euc", keep], check=True, timeout=60)
+    picture.unlink()
+    assert list(picture.parent.iterdir()) == []
+    subprocess.run(["bash", "-euc", put_back], check=True, timeout=60)
+    assert picture.read_bytes() == b"a picture"
