@@ -20,7 +20,7 @@ from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.support.http_calls import TIMEOUT_SECONDS, Answer, Buyer, Caller
-from tests.support.shopkeeping import make_sale
+from tests.support.shopkeeping import make_sale, put_away
 from tests.support.shown_sales import wait_until_shown
 from tests.support.waiting import wait_until
 
@@ -79,7 +79,7 @@ SALES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def scene(web: Caller, django_db_blocker: DjangoDbBlocker) -> Scene:
+def scene(web: Caller, django_db_blocker: DjangoDbBlocker) -> Iterator[Scene]:
     """Make the sales once: nothing in this file changes them, and every test proves it."""
     with django_db_blocker.unblock():
         sales = {
@@ -88,7 +88,9 @@ def scene(web: Caller, django_db_blocker: DjangoDbBlocker) -> Scene:
         }
         for card in sales.values():
             wait_until_shown(web, card)
-    return Scene(web, sales, web.new_buyer(), web.new_buyer())
+    yield Scene(web, sales, web.new_buyer(), web.new_buyer())
+    with django_db_blocker.unblock():
+        put_away([card.sku for card in sales.values()])
 
 
 @pytest.fixture
