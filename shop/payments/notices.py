@@ -187,12 +187,13 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeRes
 
     Returns PAID, REFUND_DUE, or NOTHING when this payment was brought in before.
     """
-    try:
-        sell_held(Capture(notice=notice, target=target, provider_name=provider_name))
-    except DataError:
-        # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
-        return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
-    return NoticeResult.PAID
+    # One that was brought in before, as by the first of Stripe's two events of a payment, would end the transaction of
+    # all captures that wait with it.
+    if target.payment_state in OPEN_STATES:
+        with suppress(DataError):  # not held any more, not the amount that was due, or brought in meanwhile
+            sell_held(Capture(notice=notice, target=target, provider_name=provider_name))
+            return NoticeResult.PAID
+    return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
 
 
 def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> NoticeResult:

@@ -28,7 +28,7 @@ TARGET = """
 SELECT t.sku, t.id, (SELECT n.result FROM shop_paymentnotice n
                      WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s),
        o.id, o.request_id, o.seq, o.quantity, o.sale_id, o.buyer, o.terms_version, o.ordinal,
-       extract(epoch FROM clock_timestamp() - o.changed_at)::float
+       extract(epoch FROM clock_timestamp() - o.changed_at)::float, p.state
 FROM shop_payment p JOIN shop_order o ON o.id = p.order_id JOIN shop_sale s ON s.id = o.sale_id
 JOIN inventory_stock t ON t.id = s.stock_id
 WHERE p.reference = %(reference)s AND p.provider = %(provider)s
@@ -78,7 +78,8 @@ class NoticeResult(StrEnum):
 class Target(NamedTuple):
     """What a notice is about, as far as it never changes. result: of this notice when it was heard before.
 
-    rested_seconds: how long the order had been as it was found.
+    rested_seconds: how long the order had been as it was found. payment_state: when this was read; money may have come
+    since.
     """
 
     sku: str
@@ -93,6 +94,7 @@ class Target(NamedTuple):
     terms_version: int | None
     ordinal: int | None
     rested_seconds: float
+    payment_state: str
 
 
 class Locked(NamedTuple):

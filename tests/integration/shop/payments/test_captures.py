@@ -21,6 +21,7 @@ from shop.models import Order, Payment
 from shop.orders.holds import Changes
 from shop.payments import captures
 from shop.payments.providers import Notice
+from shop.payments.rows import Target, find_target
 from shop.sales.catalogue import SaleCard
 from tests.support.paying import again, captured, hear, hold
 from tests.support.shopkeeping import assert_books_balance, make_sale
@@ -72,21 +73,26 @@ def hear_in_a_thread(notice: Notice) -> str:
 
 
 def hear_together(card: SaleCard, notices: Sequence[Notice], sales: Sales) -> list[Future[str]]:
-    """Hear `notices`: the first one is about to sell until all others wait behind it."""
+    """Hear `notices`: the first one is about to sell until all others wait behind it, or have their answer."""
     with ThreadPoolExecutor(len(notices)) as pool:
         try:
             results = [pool.submit(hear_in_a_thread, notices[0])]
             wait_until(lambda: bool(sales.sizes), what="the first one is about to sell")
             results += [pool.submit(hear_in_a_thread, notice) for notice in notices[1:]]
-            wait_until(lambda: waits(card) + len(sales.sizes) == len(notices), what="all others wait")
+            wait_until(lambda: counted(card, sales, results) == len(notices), what="all others wait or are answered")
         finally:
             sales.may_go_on.set()
         return results
 
 
-def waits(card: SaleCard) -> int:
+def counted(card: SaleCard, sales: Sales, results: Sequence[Future[str]]) -> int:
+    """Return how many sell, wait, or are answered."""
     turn = captures._turns.get(card.sku)
-    return len(turn.waiting) if turn else 0
+    return len(sales.sizes) + (len(turn.waiting) if turn else 0) + sum(result.done() for result in results)
+
+
+def find_as_if_it_were_open(notice: Notice, *, provider_name: str) -> Target:
+    return find_target(notice, provider_name=provider_name)._replace(payment_state="pending")
 
 
 def told(card: SaleCard, names: Sequence[str]) -> set[str]:
@@ -128,6 +134,23 @@ def test_one_that_cannot_pay_keeps_no_other(card: SaleCard, sales: Sales) -> Non
     assert [answers[0], *answers[4:]] == ["paid"] * (1 + len(others))
     assert answers[2] == "refund_due"
     assert Order.objects.filter(request_id__in=names, state="paid").count() == BUYERS - 1
+    assert_books_balance(card)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_second_event_of_a_payment_keeps_no_stranger(
+    card: SaleCard, sales: Sales, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    """Stripe says twice that a payment was captured. The control is not told what became of the payment."""
+    first, *others = captured(hold(card, buyers=BUYERS))
+    with monkeypatch.context() as patch:
+        patch.setattr(captures, "_sell", sales._sell)
+        assert hear(first) == "paid"
+    if not is_told:
+        monkeypatch.setattr("shop.payments.notices.find_target", find_as_if_it_were_open)
+    results = hear_together(card, [others[0], again(first), *others[1:]], sales)
+    assert [result.result() for result in results] == ["paid", "nothing to change", *["paid"] * (len(others) - 1)]
+    assert sales.sizes == ([1, len(others) - 1] if is_told else [1, len(others), *[1] * len(others)])
     assert_books_balance(card)
 
 
