@@ -118,7 +118,12 @@ def note_sent(request_id: str, *, reason: str, note: Note) -> None:
 
     note: called in the transaction that notes it.
     """
-    with transaction.atomic():
+    sku = _failed(request_id).values_list("order__sale__stock__sku", flat=True).first()
+    if sku is None:
+        raise NotPayable("no refund of this request has failed")
+    with transaction.atomic(), connection.cursor() as cursor:
+        # The stock first, as everywhere: a provider's news, or a second press, waits here and finds what is owed then.
+        ledger.lock_stock(cursor, sku=sku)
         # One at a time: money that nobody sent stays owed.
         first = Payment.objects.filter(pk__in=_failed(request_id).order_by("pk").values("pk")[:1])
         if not first.update(state=Payment.State.REFUNDED, reason=reason, changed_at=Now()):
