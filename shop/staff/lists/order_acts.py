@@ -155,8 +155,10 @@ def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> 
     """Act, and add it to what staff did to the sale: with a hold or money in one transaction, as the order's history.
 
     more: what only some services take. Returns what came of it. Raises InvalidRequest when the order is not in the
-    state that its page had shown; else as the service.
+    state that its page had shown, or the reason is a word of the shop's; else as the service.
     """
+    if reason in {*Reason}:  # it decides about money: one says that a refund failed, so nobody would ask for it
+        raise InvalidRequest(gettext("say it in your own words: the shop itself writes this"))
     act = ORDER_ACTS[name]
     if act.states and order.state not in act.states:
         text = gettext("this order is %(state)s by now; nothing was done")

@@ -11,13 +11,14 @@ from django.urls import reverse
 
 from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
+from inventory.states import Reason
 from shop.models import Order, OrderEvent, Payment, StaffAct
 from shop.orders import holds
 from shop.orders.numbers import order_number, read_order_number
-from shop.payments import refunds
+from shop.payments import recovery, refunds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from shop.staff.lists.order_acts import do_act
+from shop.staff.lists.order_acts import do_act, refund_order
 from shop.staff.orders import timeline
 from tests.support import paying, road
 from tests.support.query_plans import rows_read
@@ -108,6 +109,39 @@ def test_money_that_is_still_under_way_is_told(card: SaleCard) -> None:
     pay(order.request_id)  # of this payment the provider knows nothing, so it cannot give the money back
     answer = browser_of("manager").post(act_of(order, "refund"), {"reason": "a test"}, follow=True)
     assert "is asked for the money again and again" in answer.content.decode()
+
+
+WORDS_OF_THE_SHOP = [Reason.REFUND_FAILED, Reason.TAKEN_BY_BANK]
+
+
+@pytest.mark.parametrize("word", WORDS_OF_THE_SHOP)
+def test_a_word_of_the_shop_is_no_reason_of_staff(card: SaleCard, word: Reason) -> None:
+    (order,) = held(card, "ann")
+    pay(order.request_id)
+    answer = browser_of("manager").post(act_of(order, "refund"), {"reason": str(word)})
+    assert (answer.status_code, answer.context["error"]) == (
+        409,
+        "say it in your own words: the shop itself writes this",
+    )
+    order.refresh_from_db()
+    assert (order.state, StaffAct.objects.filter(sale_id=card.sale_id).count()) == ("paid", 0)
+
+
+@pytest.mark.parametrize("word", [*WORDS_OF_THE_SHOP, "broken on arrival"])
+def test_the_control_of_a_word_of_the_shop_decides_about_money(card: SaleCard, word: str) -> None:
+    """The first one says that a refund failed, so nobody asks for the money; the second that a bank has it."""
+    (order,) = held(card, "ann")
+    with paying.quiet_sandbox():
+        payment = paying.begin(order.request_id)
+        assert paying.hear(paying.happen(payment, "captured")) == "paid"
+        told = refund_order(Order.objects.get(pk=order.pk), actor="anna", reason=word, note=holds.no_note)
+        recovery.bring_on()
+    went_back = word != Reason.REFUND_FAILED
+    assert paying.charge_state(payment) == ("refunded" if went_back else "captured")
+    assert paying.payment_state(payment) == ("refunded" if went_back else "refund_due")
+    assert ("the money did not go back" in told) is (word == Reason.TAKEN_BY_BANK)
+    if not went_back:
+        refunds.note_sent(order.request_id, reason="by bank transfer", note=holds.no_note)
 
 
 def test_a_cancelled_hold_is_free_for_the_next(card: SaleCard) -> None:
