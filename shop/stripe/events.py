@@ -59,7 +59,7 @@ def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice |
         return declined(what, event_id=event_id)
     if kind == "charge.refunded":
         return refunded(what, event_id=event_id)
-    if kind == "refund.failed":
+    if kind == "refund.failed" or (kind == "refund.updated" and what["status"] == "canceled"):
         # The money that we took for given back lies in the shop's balance at Stripe: a person must send it.
         log.error("Stripe could not give money back", action="refund_failed", refund=what["id"])
         return _notice("refund_failed", what, units=what["amount"], event_id=event_id)

@@ -217,10 +217,17 @@ class StripeServer(ThreadingHTTPServer):
 
     def fail_refund(self, reference: str) -> Object:
         """Let the buyer's bank not take a refund that was made; return the event."""
+        return self.event("refund.failed", self._take_back(reference, status="failed"))
+
+    def cancel_refund(self, reference: str) -> Object:
+        """Let the shop's owner cancel a refund in Stripe's own pages; return the event."""
+        return self.event("refund.updated", self._take_back(reference, status="canceled"))
+
+    def _take_back(self, reference: str, *, status: str) -> Object:
         (refund,) = [each for each in self.refunds.values() if reference in each["metadata"].values()]
         self.charges[refund["charge"]].update(amount_refunded=0, refunded=False)
-        refund["status"] = "failed"
-        return self.event("refund.failed", refund)
+        refund["status"] = status
+        return refund
 
     def event(self, kind: str, what: Object) -> Object:
         """Return an event about an object as it is now."""

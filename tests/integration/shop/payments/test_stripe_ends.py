@@ -236,6 +236,17 @@ def test_a_refund_that_a_bank_did_not_take_is_owed_until_it_is_made_again(card: 
     assert_books_balance(card)
 
 
+def test_a_refund_that_was_cancelled_at_stripe_is_owed(card: SaleCard, stripe: StripeServer) -> None:
+    name = paid(card, stripe)
+    payment = payment_of(name)
+    refunds.refund_order(name, actor="anna", reason="damaged")
+    (refund,) = stripe.refunds.values()
+    assert hear(stripe.event("refund.updated", refund)) == NoticeResult.NOTHING  # the control: it has succeeded
+    assert (payment_state(payment), alarms(payment)) == ("refunded", [])
+    assert hear(stripe.cancel_refund(payment.reference)) == NoticeResult.REFUND_DUE
+    assert (payment_state(payment), len(alarms(payment))) == ("refund_due", 1)
+
+
 def test_what_stripe_says_now_counts_and_not_the_last_event(card: SaleCard, stripe: StripeServer) -> None:
     """Its events come in any order: an old one must neither end what is owed nor let it be paid twice."""
     name = paid(card, stripe)
