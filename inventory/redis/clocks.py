@@ -5,7 +5,7 @@ Never sets a clock. A process that compares none goes by its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,11 +117,8 @@ async def look_async(client: AsyncClient) -> None:
         LINE.note(await time_of_async(client), began=began, ended=time.time())
 
 
-class ClockCollector:
-    """Shows by how much the clocks of the stores are ahead of this process's, as it last saw them."""
-
-    def collect(self) -> Iterator[str]:
-        """Yield one gauge, by store."""
-        watched = (("redis", LINE), ("postgresql", DATABASE))
-        ahead = [(labels(store=store), watch.ahead_seconds) for store, watch in watched]
-        yield family("fairdrop_clock_ahead_seconds", "How far a store's clock is ahead", samples=ahead)
+def clock_family() -> str:
+    """Return by how much the clocks of the stores are ahead of this process's, as it last saw them."""
+    watched = (("redis", LINE), ("postgresql", DATABASE))
+    ahead = [(labels(store=store), watch.ahead_seconds) for store, watch in watched]
+    return family("fairdrop_clock_ahead_seconds", "How far a store's clock is ahead", samples=ahead)

@@ -5,12 +5,12 @@ Never holds the process's work up: everything is formatted when it is asked for,
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
 from threading import Thread
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -26,16 +26,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SOCKET_SECONDS = 5.0
 # Read once: a newer one may lie on the disk while this process runs on.
 VERSION = project_version()
-
-
-class Collector(Protocol):
-    """Yields families of samples, each as text, when the page is asked for."""
-
-    def collect(self) -> Iterator[str]:
-        """Yield each family."""
-
-
-Collectors: TypeAlias = Callable[[], list[Collector]]
+# Families of samples, each as text, made when the page is asked for.
+Families: TypeAlias = Callable[[], Iterable[str]]
 # CPU, memory and open files of this process, as the library reads them.
 _RESOURCES = CollectorRegistry()
 ProcessCollector(registry=_RESOURCES)
@@ -67,10 +59,9 @@ def _text_of_histogram(histogram: Histogram) -> str:
     return "".join(text)
 
 
-def render(process: str, *others: Collector) -> bytes:
-    """Return the page of this process. process: its kind; others: gauges that only this kind has."""
-    families = [*_measures(process), *(text for each in others for text in each.collect())]
-    return generate_latest(_RESOURCES) + "".join(families).encode()
+def render(process: str, others: Iterable[str] = ()) -> bytes:
+    """Return the page of this process. process: its kind; others: families that only this kind has."""
+    return generate_latest(_RESOURCES) + "".join([*_measures(process), *others]).encode()
 
 
 class _Server(ThreadingHTTPServer):
@@ -102,16 +93,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no line for each look."""
 
 
-def serve(address: str, process: str, collectors: Collectors = list) -> int | None:
+def serve(address: str, process: str, read: Families = tuple) -> int | None:
     """Serve /metrics at `address` ("host:port") until the process ends; return the port, None for no address.
 
+    read: gives what only this kind of process shows, each time the page is asked for.
     A port that is taken is logged, and the process works on without one: to sell comes first.
     """
     if not address:
         return None
     host, _, port = address.rpartition(":")
     try:
-        server = _Server((host, int(port)), lambda: render(process, *collectors()))
+        server = _Server((host, int(port)), lambda: render(process, read()))
     except (OSError, OverflowError) as error:
         log.error("no port for metrics", action="metrics_failed", address=address, error=str(error))
         return None

@@ -232,7 +232,7 @@ class Gate:
         self._passes = Passes()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
-        serve_metrics(settings.METRICS_ADDRESS, metrics.PROCESS, lambda: metrics.collectors(self._board, self._streams))
+        serve_metrics(settings.METRICS_ADDRESS, metrics.PROCESS, lambda: metrics.families(self._board, self._streams))
         traces.start(metrics.PROCESS)
         self._readiness = Readiness(self._looking)
         self._readiness.start()

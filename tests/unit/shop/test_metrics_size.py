@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -47,12 +47,12 @@ def test_the_page_is_bounded_by_live_sales(live: int, max_bytes: int, monkeypatc
     text = metrics.render(board, cast(Any, SimpleNamespace(count=10_000)))
     assert len(text) <= max_bytes
     assert text.count(b"fairdrop_figures_age_seconds{") == live
-    assert names_on(metrics.collectors(board, cast(Any, SimpleNamespace(count=0)))) <= names_in(text.decode())
+    assert names_on(metrics.families(board, cast(Any, SimpleNamespace(count=0)))) <= names_in(text.decode())
 
 
-def names_on(collectors: Sequence[page.Collector]) -> set[str]:
+def names_on(families: Iterable[str]) -> set[str]:
     """Return what these show."""
-    return names_in("".join(text for collector in collectors for text in collector.collect()))
+    return names_in("".join(families))
 
 
 def names_in(text: str) -> set[str]:
@@ -62,16 +62,16 @@ def names_in(text: str) -> set[str]:
 def test_a_web_process_shows_only_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WATCH, "seen", {"": Memory(1, 2)})
     board: Any = SimpleNamespace(entries=lambda: [sale(0)])
-    web = names_on(metrics.collectors(board, cast(Any, SimpleNamespace(count=0))))
+    web = names_on(metrics.families(board, cast(Any, SimpleNamespace(count=0))))
     own = {"fairdrop_refusals_total", "fairdrop_figures_age_seconds", "fairdrop_streams"}
     assert web == own | {"fairdrop_clock_ahead_seconds"}
-    assert not web & names_on([Gauges()])
+    assert not web & names_on(Gauges().collect())
 
 
 def test_a_sale_that_is_over_or_was_never_read_has_no_age() -> None:
     over, unread = sale(1), sale(2)
     over.state_at, unread.figures = (lambda _moment: "closed"), None
-    text = "".join(metrics.SaleCollector([sale(0), over, unread]).collect())
+    text = metrics.figures_age([sale(0), over, unread])
     assert re.findall(r'sale="(\w+)"', text) == [sale(0).card.slug]
 
 
@@ -93,7 +93,7 @@ def gauges_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Gauges]:
 
 @pytest.mark.parametrize(("live", "max_bytes"), [(50, 100_000), (1_000, 1_000_000)])
 def test_the_page_of_a_reconciler_too(live: int, max_bytes: int, gauges_of: Callable[[int], Gauges]) -> None:
-    text = page.render("reconciler", gauges_of(live))
+    text = page.render("reconciler", gauges_of(live).collect())
     assert len(text) <= max_bytes
     assert text.count(b"fairdrop_line_undecided{") == live
     assert text.count(b"fairdrop_redis_used_bytes{") == 6
@@ -115,12 +115,12 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 def test_a_page_costs_little_more_than_to_write_its_lines(gauges_of: Callable[[int], Gauges]) -> None:
     """The control is the same page as the library writes it; so objects for each sample would be seen."""
     gauges = gauges_of(1_000)
-    families = list(text_string_to_metric_families(page.render("reconciler", gauges).decode()))
+    families = list(text_string_to_metric_families(page.render("reconciler", gauges.collect()).decode()))
     registry = cast(CollectorRegistry, SimpleNamespace(collect=lambda: families))
     shown = [(sample.name, sample.labels.get("sku", ""), sample.value) for each in families for sample in each.samples]
 
     def write_lines() -> str:
         return "".join([f'{name}{{sku="{which}"}} {value}\n' for name, which, value in shown if which])
 
-    assert cpu_ratio(lambda: page.render("reconciler", gauges), write_lines) <= MAX_RATIO
+    assert cpu_ratio(lambda: page.render("reconciler", gauges.collect()), write_lines) <= MAX_RATIO
     assert cpu_ratio(lambda: generate_latest(registry), write_lines) > MAX_RATIO

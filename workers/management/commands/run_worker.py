@@ -17,10 +17,10 @@ from inventory.exceptions import RedisUnavailable
 from inventory.gc_tuning import settle_in
 from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
-from inventory.redis.clocks import ClockCollector
+from inventory.redis.clocks import clock_family
 from inventory.redis.cluster_settings import wrong_settings
 from inventory.telemetry import traces
-from inventory.telemetry.page import Collector
+from inventory.telemetry.page import Families
 from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
 from workers import payments
@@ -193,7 +193,7 @@ WORKERS = {
     "notary": run_notary,
 }
 # What only one kind of worker shows, as well as what all count.
-OWN_GAUGES: dict[str, Collector] = {"reconciler": GAUGES, "payments": payments.GAUGE}
+OWN_GAUGES: dict[str, Families] = {"reconciler": GAUGES.collect, "payments": payments.GAUGE.collect}
 
 
 class Command(BaseCommand):
@@ -212,10 +212,8 @@ class Command(BaseCommand):
         settle_in()
         stop = StopFlag()
         stop.install()
-        collectors: list[Collector] = [ClockCollector()]
-        if options["name"] in OWN_GAUGES:
-            collectors.append(OWN_GAUGES[options["name"]])
-        serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
+        own = OWN_GAUGES.get(options["name"], tuple)
+        serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: [clock_family(), *own()])
         traces.start(options["name"])
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
         watcher = ClockWatcher(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))

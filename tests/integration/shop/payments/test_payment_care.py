@@ -253,7 +253,7 @@ def test_the_worker_tells_what_stays_open_and_shows_how_many(card: SaleCard, mon
         return [line["kind"] for line in lines if line.get("name") == payment.reference]
 
     def shown() -> float:
-        (line,) = re.findall(rb"^fairdrop_payments_left_open (.+)$", render("payments", OWN_GAUGES["payments"]), re.M)
+        (line,) = re.findall(rb"^fairdrop_payments_left_open (.+)$", render("payments", OWN_GAUGES["payments"]()), re.M)
         return float(line)
 
     worker = PaymentsWorker(stopping=lambda: False, report_alive=lambda: None)
