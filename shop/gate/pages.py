@@ -125,11 +125,6 @@ class Pages:
         """Return a page that is shown to many, from a pool that no single reader can fill. Raises Unavailable."""
         return await self._pools[SHARED].run(partial(self._answer, scope, b""))
 
-    def close(self) -> None:
-        """Take no more; what is under way ends by the database's own timeouts."""
-        for pool in self._pools.values():
-            pool.close()
-
     def _answer(self, scope: Scope, body: bytes, *, in_parts: bool = False) -> PageAnswer:
         """Call Django in a thread. The whole answer is taken at once, unless it streams and the caller takes parts."""
         heads: list[tuple[str, list[tuple[str, str]]]] = []

@@ -25,10 +25,6 @@ class Passes:
     def __init__(self) -> None:
         self._threads = ThreadPool("passes", threads=THREADS, max_waiting=MAX_WAITING)
 
-    def close(self) -> None:
-        """Take no more."""
-        self._threads.close()
-
     async def challenge(self, card: SaleCard, *, buyer: str) -> dict[str, Any]:
         """Return a challenge for `buyer`. Raises SaleClosed, and Unavailable when too many wait for one."""
         refuse_closed(card)

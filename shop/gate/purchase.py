@@ -166,12 +166,10 @@ class Purchases:
         self._codes = ThreadPool("codes", threads=4, max_waiting=settings.GATE_MAX_WAITING)
 
     async def stop(self) -> None:
-        """Let what was handed over be decided, and end the threads."""
+        """Let what was handed over be decided."""
         await asyncio.gather(*(each.finish() for each in self._coalescers.values()))
         await asyncio.gather(*(each.finish() for each in self._looks.values()))
         await asyncio.gather(*(each.finish() for each in self._coalescers.values()))  # who was asked again
-        self._threads.close()
-        self._codes.close()
 
     def handle(self, reply: Reply, asked: tuple[SaleEntry, Origin], headers: Headers, body: bytes) -> None:
         """Answer one POST, now or when its batch is back; an error is answered as a problem."""

@@ -97,4 +97,3 @@ class Readiness:
         for task in (self._watching, self._question):
             if task is not None:
                 task.cancel()
-        self._threads.close()

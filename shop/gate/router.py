@@ -32,6 +32,7 @@ from shop.gate.sales.listing import page_asked, sale_answer
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.draining import LEAVING
 from shop.gate.server.rates import Rates
+from shop.gate.server.threads import close_pools
 from shop.gate.sse import Streams
 from shop.gate.status import Statuses
 from shop.gate.webhooks import Notices
@@ -255,12 +256,9 @@ class Gate:
         if self._client is not None:
             await self._streams.stop()
             await self._purchases.stop()
-            await self._board.stop()
-            self._statuses.close()
-            self._notices.close()
-            self._passes.close()
             self._readiness.close()
-            self._behind.close()
+            close_pools()
+            await self._board.stop()
             await redis.close_async(self._looking)
             await redis.close_async(self._client)
             self._client = None

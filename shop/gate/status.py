@@ -129,10 +129,6 @@ class Statuses:
         """Return the status answer of a request that stands at `place`."""
         return self._of_view(entry, requests.view_of_place(request_id, place, sale_slug=entry.card.slug))
 
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
-
     def _of_view(self, entry: SaleEntry, view: RequestView) -> dict[str, Any]:
         return status_answer(view, entry.card, figures=entry.figures, decided_per_second=entry.decided_per_second)
 

@@ -28,10 +28,6 @@ class Notices:
         body = await read_body(receive, headers, max_bytes=MAX_NOTICE_BYTES)
         return {"result": await self._threads.read(_take, provider_name, headers, body)}
 
-    def close(self) -> None:
-        """Take no more; what is under way ends by the database's own timeouts."""
-        self._threads.close()
-
 
 def _take(provider_name: str, headers: Headers, body: bytes) -> NoticeResult:
     # A header's bytes are latin-1 by the protocol, its name is of any case.

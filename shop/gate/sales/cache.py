@@ -88,8 +88,6 @@ class Board:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         await self._end_subscription()
-        self._threads.close()
-        self._past.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

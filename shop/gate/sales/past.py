@@ -66,10 +66,6 @@ class PastSales:
         cards, _more = await self._threads.read(catalogue.list_past, number)
         return [past_answer(card) for card in cards]
 
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
-
     def _remember(self, name: str | int, entry: SaleEntry | None) -> None:
         self._seen[name] = (time.monotonic(), entry)
         self._seen.move_to_end(name)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from django.db import DatabaseError, InterfaceError, close_old_connections
 
@@ -17,6 +18,8 @@ from inventory.exceptions import Unavailable
 from inventory.telemetry.measures import note_store_errors
 
 Result = TypeVar("Result")
+# The threads of every pool of this process that is in use.
+_POOLS: WeakSet[ThreadPoolExecutor] = WeakSet()
 
 
 class ThreadPool:
@@ -24,6 +27,7 @@ class ThreadPool:
 
     def __init__(self, name: str, *, threads: int, max_waiting: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+        _POOLS.add(self._pool)
         self._free = asyncio.Semaphore(threads)
         self._max_waiting = max_waiting
         self._waiting = 0
@@ -70,9 +74,11 @@ class ThreadPool:
         """Return what `call` reads. Raises Unavailable when the database is away or too many wait for it."""
         return await self.run(partial(_with_good_connection, call, *args, **named))
 
-    def close(self) -> None:
-        """Take no more calls; what is under way ends by the database's own timeouts."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+
+def close_pools() -> None:
+    """Begin no more calls in this process; what is under way ends by the database's own timeouts."""
+    for pool in _POOLS:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _with_good_connection(call: Callable[..., Result], *args: Any, **named: Any) -> Result:

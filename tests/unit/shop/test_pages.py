@@ -45,7 +45,6 @@ def request_of(headers: list[Header]) -> WSGIRequest:
             pass
 
         await served(scope, receive, send)
-        served.close()
 
     asyncio.run(call())
     return seen[0]

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from inventory.exceptions import Unavailable
 from shop.gate import pages
 from shop.gate.pages import Pages
+from shop.gate.server import threads
 from shop.gate.server.threads import ThreadPool
 from shop.http import send_answer
 from shop.replies import problem_answer
@@ -38,7 +40,6 @@ def test_a_full_pool_refuses_at_once() -> None:
         go_on.set()
         assert await asyncio.gather(*taken) == [True, True]
         assert await pool.run(lambda: "free again") == "free again"
-        pool.close()
 
     asyncio.run(fill())
 
@@ -64,7 +65,6 @@ def test_a_call_whose_caller_left_is_not_begun(leaves: bool) -> None:
         go_on.set()
         assert await first  # what has begun goes on
         await asyncio.gather(third, *([] if leaves else [second]))
-        pool.close()
         return begun
 
     assert asyncio.run(leave()) == (["third"] if leaves else ["second", "third"])
@@ -166,22 +166,46 @@ def test_who_is_cancelled_as_their_turn_comes_leaves_it_to_the_next(turns_later:
 
     async def scene() -> str:
         pool, go_on = ThreadPool("test", threads=1, max_waiting=9), threading.Event()
-        try:
-            first = asyncio.ensure_future(pool.run(go_on.wait))
-            await asyncio.sleep(0.01)
-            second = asyncio.ensure_future(pool.run(lambda: "second"))
+        first = asyncio.ensure_future(pool.run(go_on.wait))
+        await asyncio.sleep(0.01)
+        second = asyncio.ensure_future(pool.run(lambda: "second"))
+        await asyncio.sleep(0)
+        go_on.set()
+        await first
+        for _ in range(turns_later):
             await asyncio.sleep(0)
-            go_on.set()
-            await first
-            for _ in range(turns_later):
-                await asyncio.sleep(0)
-            second.cancel()
-            await asyncio.wait([second])
-            return await asyncio.wait_for(pool.run(lambda: "third"), timeout=60)
-        finally:
-            pool.close()
+        second.cancel()
+        await asyncio.wait([second])
+        return await asyncio.wait_for(pool.run(lambda: "third"), timeout=60)
 
     assert asyncio.run(scene()) == "third"
+
+
+def test_once_the_pools_are_closed_none_of_them_begins_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control is what is under way: it goes on."""
+    monkeypatch.setattr(threads, "_POOLS", WeakSet())
+
+    async def close() -> list[str]:
+        begun: list[str] = []
+        began, go_on = threading.Semaphore(0), threading.Event()
+
+        def hold() -> bool:
+            began.release()
+            return go_on.wait(60)
+
+        pools = [ThreadPool("test", threads=1, max_waiting=2) for _ in range(2)]
+        under_way = [asyncio.ensure_future(pool.run(hold)) for pool in pools]
+        waiting = [asyncio.ensure_future(pool.run(partial(begun.append, "begun"))) for pool in pools]
+        for _ in pools:
+            await asyncio.to_thread(began.acquire)
+        threads.close_pools()
+        go_on.set()
+        assert await asyncio.gather(*under_way) == [True, True]
+        await asyncio.wait(waiting)
+        assert all(isinstance(each.exception(), RuntimeError) for each in waiting)
+        return begun
+
+    assert asyncio.run(close()) == []
 
 
 def test_the_text_says_how_many_connections_a_web_process_may_have() -> None:
