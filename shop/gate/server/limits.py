@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from email.utils import formatdate
-from enum import IntEnum
 
 from shop.http import BODY_SECONDS, MAX_PAGE_BYTES, MAX_UPLOAD_BYTES
 from shop.replies import ID_NUMBERS, ID_PREFIX, REQUEST_ID, Head, plain_problem
@@ -25,22 +24,11 @@ PORTION_BYTES = 8 * 1024
 # What the kernel keeps for a connection, which is also the most that one read brings; Linux doubles it.
 RECEIVE_BUFFER_BYTES = 32 * 1024
 MAX_CONNECTIONS = 25_000
-
-
-class Phase(IntEnum):
-    """What a connection waits for."""
-
-    SILENT = 0  # its first byte
-    HEAD = 1
-    BODY = 2
-    ANSWERING = 3  # our answer
-    IDLE = 4  # the next call
-    LEAVING = 5  # its end: everything is said
-
-
+# What a connection waits for: its first byte, the rest of a head, a body, our answer, the next call, or its end, when
+# everything is said.
+SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = range(6)
 # In seconds, by phase; an answer has no deadline here, because each store that it waits for has one.
 DEADLINES = (HEAD_SECONDS, HEAD_SECONDS, int(BODY_SECONDS), 1 << 30, IDLE_SECONDS, LEAVING_SECONDS)
-SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
 BUSY = (ANSWERING, LEAVING)
 BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
 HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
