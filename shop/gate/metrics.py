@@ -38,7 +38,7 @@ def families(board: Board, streams: Streams) -> list[str]:
         family("fairdrop_refusals_total", "Calls the gate refused, by code", samples=refused, kind="counter"),
         clocks.clock_family(),
         figures_age(board.entries()),
-        family("fairdrop_streams", "Open streams of events", samples=[("", streams.count)]),
+        family("fairdrop_streams", "Open streams of events", samples=[("", len(streams))]),
     ]
 
 

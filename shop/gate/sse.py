@@ -33,37 +33,23 @@ HEADERS = [
 ]
 
 
-class Streams:
-    """The live streams of one process."""
+class Streams(Followers):
+    """The live streams of one process: its followers, and how a reader becomes one."""
 
     def __init__(self, board: Board, statuses: Statuses) -> None:
-        self._statuses = statuses
-        self._followers = Followers(board, statuses)
+        super().__init__(board, statuses)
         self._addresses = AddressLimit(settings.GATE_MAX_STREAMS_PER_ADDRESS)
-
-    @property
-    def count(self) -> int:
-        """How many streams are open."""
-        return len(self._followers)
-
-    def start(self) -> None:
-        """Begin to look for news, until stop."""
-        self._followers.start()
-
-    async def stop(self) -> None:
-        """End every stream."""
-        await self._followers.stop()
 
     @contextmanager
     def _one_more(self, follower: Follower, *, address: str) -> Iterator[None]:
         """Keep a stream among the open ones. Raises Unavailable when there are, or `address` has, as many as may be."""
-        if len(self._followers) >= settings.GATE_MAX_STREAMS or not self._addresses.take(address):
+        if len(self) >= settings.GATE_MAX_STREAMS or not self._addresses.take(address):
             raise Unavailable("Too many are watching; ask again by polling.")
-        self._followers.add(follower)
+        self.add(follower)
         try:
             yield
         finally:
-            self._followers.discard(follower)
+            self.discard(follower)
             self._addresses.give_back(address)
 
     async def follow_request(self, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
