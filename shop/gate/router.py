@@ -256,9 +256,9 @@ class Gate:
         if self._client is not None:
             await self._streams.stop()
             await self._purchases.stop()
+            await self._board.stop()
             self._readiness.close()
             close_pools()
-            await self._board.stop()
             await redis.close_async(self._looking)
             await redis.close_async(self._client)
             self._client = None
