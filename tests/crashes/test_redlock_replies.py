@@ -14,6 +14,7 @@ from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.locks.redlock import Redlock
 from inventory.redis import keys
 from tests.support.crashes.redlock_nodes import NODE_TIMEOUT_SECONDS, Nodes, redlock_nodes
+from tests.support.renewals import renew_until
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -230,36 +231,36 @@ def test_a_renewal_that_takes_longer_than_the_lock_lives_is_a_loss(nodes: Nodes)
 
 
 def test_an_emptied_server_is_topped_up_and_another_loss_is_survived(nodes: Nodes) -> None:
-    lock = nodes.lock(ttl_ms=9000)
+    lock = nodes.lock()
     assert lock.acquire()
     for number in ALL:  # one after another: without a top-up the second would end it (L17)
         nodes.empty(number)
-        wait_until(lambda: nodes.holders() == [lock.token] * 3, what="it is topped up")
+        renew_until(lambda: nodes.holders() == [lock.token] * 3, lock=lock, what="it is topped up")
         lock.check()
     assert lock.release()
 
 
 def test_without_a_top_up_the_second_loss_ends_it(nodes: Nodes) -> None:
     """The control: the top-ups never arrive."""
-    lock = nodes.lock(ttl_ms=9000)
+    lock = nodes.lock()
     assert lock.acquire()
     refused = [nodes.proxies[number].refuse_requests(keys.fence(nodes.name).encode()) for number in ALL]
     nodes.empty(0)
-    wait_until(lambda: refused[0].met, what="a top-up was tried")
+    renew_until(lambda: refused[0].met, lock=lock, what="a top-up was tried")
     lock.check()
     nodes.empty(1)
-    assert lock.lost.wait(timeout=120)
+    renew_until(lock.lost.is_set, lock=lock, what="it is lost")
     nodes.empty(2)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 def test_a_top_up_under_way_does_not_outlive_the_release(nodes: Nodes, late: bool) -> None:
-    lock = nodes.lock(ttl_ms=9000)
+    lock = nodes.lock()
     assert lock.acquire()
     nodes.empty(0)
     # A renewal names no fence, taking the lock does.
     held = nodes.proxies[0].hold_requests(keys.fence(nodes.name).encode())
-    wait_until(lambda: held.met, what="the top-up is under way")
+    renew_until(lambda: held.met, lock=lock, what="the top-up is under way")
     if late:  # nobody waits for its answer any more
         time.sleep(NODE_TIMEOUT_SECONDS + 0.2)
     assert lock.release()

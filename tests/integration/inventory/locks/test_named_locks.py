@@ -16,8 +16,9 @@ import pytest
 from inventory import redis
 from inventory.exceptions import InvalidRequest, LockInUse, LockLost
 from inventory.locks import named
-from inventory.locks.lock import WATCHDOG, Lock, release_all
+from inventory.locks.lock import Lock, release_all
 from inventory.redis import keys
+from tests.support.renewals import renew_now
 from tests.support.road import run
 from tests.support.servers.server_matrix import ON_ONE_KIND
 from tests.support.waiting import wait_until
@@ -229,10 +230,7 @@ def test_a_lock_of_a_thread_that_ended_locks_nobody_out_for_what_it_asked(new_sk
     name = new_sku()
     assert in_a_thread(lambda: named.lock(name) and named.expire(name, 3600))
     gc.collect()
-    one = named._HELD[name].lock
-    assert one.hold
-    one.hold.renew_at = time.monotonic()  # the watchdog looks after each lock at a third of its life: here, now
-    WATCHDOG.add(one.hold)
+    renew_now(named._HELD[name].lock)
     assert named.lock(name, timeout=60)
 
 
