@@ -197,6 +197,7 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
     books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_pace(monkeypatch, at_once=200, a_second=100_000)
+    monkeypatch.setattr(loop, "REST_SECONDS", 3_600)  # longer than anything is waited for: it begins before a rest
     differing, calls = reconcile_books.OrdersThere.differing, []
 
     def fail_once(*args: object) -> list[str]:
@@ -212,7 +213,6 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
         watcher.work_once()
     wait_until(lambda: watcher.work_once() or reading.records.get(books.sku, 0) >= ORDERS, what="a whole round")
     assert reading.records == {books.sku: ORDERS}
-    assert time.monotonic() - reading.began_at < loop.REST_SECONDS
 
 
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
