@@ -15,11 +15,13 @@ from inventory.locks.report import LockReport, report_locks
 from inventory.redis import keys
 from loadtest.mutants.layers import run_instead
 from tests.support.crashes.lossy_road import Road
+from tests.support.renewals import renew_until
 from tests.support.servers.proxy import Rule
 from tests.support.waiting import wait_until
 
-# Long enough for a machine that stands still between a renewal, at a third of it, and what the test does then.
-TTL_MS = 15_000
+# Long enough for a machine that stands still between a renewal and what the test does then. The shorter life, of which
+# a test waits for one and a half, is long enough as well: what happens within it is renewed at once.
+TTL_MS, SHORT_TTL_MS = 60_000, 15_000
 LONG_MS = 180_000
 # What a renewal must not be: it takes the lock when it is not there.
 TAKING = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return tonumber(ARGV[2])"
@@ -39,7 +41,7 @@ def caught_renewal(road: Road, lock: Lock, how: Callable[..., Rule]) -> Rule:
     """Take `lock`, and return when its renewal is caught on its way."""
     assert lock.acquire()
     rule = how(lock.token.encode())
-    wait_until(lambda: rule.met, what="a renewal is under way")
+    renew_until(lambda: rule.met, lock=lock, what="a renewal is under way")
     return rule
 
 
@@ -52,13 +54,13 @@ def let_arrive(road: Road, rule: Rule) -> None:
 
 
 def test_a_renewal_whose_answer_comes_after_the_release_counts_no_more(road: Road) -> None:
-    lock, heir = a_lock(road), a_lock(road, ttl_ms=LONG_MS)
+    lock, heir = a_lock(road, ttl_ms=SHORT_TTL_MS), a_lock(road, ttl_ms=LONG_MS)
     rule = caught_renewal(road, lock, road.proxy.hold_replies)
     assert lock.release()
     assert heir.acquire()
     rule.let_go()
     # Its next renewal would be due by now, if it were still renewed.
-    wait_until(lambda: seen(road).left_ms < LONG_MS - 1.5 * TTL_MS)
+    wait_until(lambda: seen(road).left_ms < LONG_MS - 1.5 * SHORT_TTL_MS)
     assert (lock.is_valid(), lock.lost.is_set()) == (False, False)
     assert seen(road).token == heir.token
     assert heir.release()
