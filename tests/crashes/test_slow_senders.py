@@ -41,7 +41,8 @@ MORE_BYTES = 50 * 1024 * 1024
 # Files that a web process has open besides the crowd's connections.
 SPARE_CONNECTIONS = 200
 # The crowd is looked at, and the buyer calls, each time so many more have come.
-LOOK_AFTER, READ_AFTER = CROWD // 10, 50
+LOOKS, READ_AFTER = 10, 50
+LOOK_AFTER = CROWD // LOOKS
 
 
 @pytest.fixture
@@ -107,7 +108,9 @@ def test_a_crowd_of_slow_senders_is_ended_while_a_buyer_is_served(
             crowd.come(BEGINNINGS[number % len(BEGINNINGS)], address=f"127.1.{number // 200}.{1 + number % 200}")
         crowd.wait_until_ended()
     assert len(crowd.lives) == CROWD
-    assert min(crowd.lives) >= HEAD_SECONDS - 2  # the control: none was ended because it was one of many
+    # The control: none was ended because it was one of many. A tenth may be younger: as many may come between two looks
+    # at a shop that stands still, and those are let in by a clock that has not gone on yet.
+    assert sorted(crowd.lives)[CROWD // LOOKS] >= HEAD_SECONDS - 2
     assert crowd.served_in_crowd > 0
 
 
