@@ -169,6 +169,7 @@ def running_server(application: Application | None = None) -> Iterator[Running]:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         server = server_of(application, host="127.0.0.1", port=port)
+        server.config.timeout_graceful_shutdown = int(SECONDS)  # no test ends by it, and the machine may stand still
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:
