@@ -179,6 +179,17 @@ def test_only_a_tickets_own_page_says_whose_it_is(make_sale: MakeSale) -> None:
         assert (other.status_code, b"data-elsewhere" in other.content, words in other.content) == (404, False, True)
 
 
+@pytest.mark.parametrize("form", ["payment", "delivery", "cancel", "link", "mail"])
+def test_a_press_on_another_browsers_ticket_says_where_it_opens(make_sale: MakeSale, form: str) -> None:
+    """The control is a sale that is not there: it may have another name."""
+    order = decided(make_sale(), buyer=known_client()[1], state="held")
+    words, of_a_sale = b"This ticket does not belong to this browser.", b"The drop may have another name now."
+    pages = {f"/requests/{order.request_id}/{form}/": (words, of_a_sale), "/sales/x/": (of_a_sale, words)}
+    for path, (said, not_said) in pages.items():
+        answer = Client().post(path)
+        assert (answer.status_code, said in answer.content, not_said in answer.content) == (404, True, False)
+
+
 def test_what_is_said_of_a_refused_press_does_not_go_by_itself(make_sale: MakeSale) -> None:
     """Without script a ticket in line shows itself again; not so the answer to a press that was refused."""
     client, sale = Client(), make_sale(units=1)
