@@ -32,6 +32,7 @@ from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
 from tests.support import road
+from tests.support.pages import known_client, text_of
 from tests.support.past_sales import keys_left, next_sale, of_retired, sold
 from tests.support.shopkeeping import assert_books_balance, make_sale, rewrite
 from tests.support.staff import browser_of
@@ -91,6 +92,19 @@ def test_a_ticket_is_answered_from_the_database_and_primes_nothing(retired: Sale
     with pytest.raises(RequestNotFound):
         requests.look_up(lost, buyer="somebody")
     assert keys_left(retired.sku) == []
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "This drop is over"), ("zh-hans", "本次发售已结束")])
+def test_the_page_of_a_lost_place_says_that_the_sale_is_over(retired: SaleCard, language: str, words: str) -> None:
+    """The control is a browser that has not kept the ticket: for it there is no such page."""
+    client, buyer = known_client()
+    client.cookies["language"] = language
+    lost = road.ask(retired, buyer).request_id
+    assert client.get(f"/requests/{lost}/").status_code == 404
+    client.cookies["proof"] = sign_ticket(ticket_signer(), Ticket(lost, buyer, 1, 7))
+    answer = client.get(f"/requests/{lost}/")
+    assert (answer.status_code, f"<h1>{words}</h1>" in text_of(answer)) == (410, True)
+    assert "That did not work" not in text_of(answer)
 
 
 def test_a_lost_place_comes_into_no_line_of_a_sale_that_is_retired_meanwhile(
