@@ -183,6 +183,21 @@ def test_the_controls_an_unmarked_text_would_be_found() -> None:
     assert marked_in_template('{% translate "Open now" context "state" %}') == {"state\x04Open now"}
 
 
+# In Chinese each named one case of several, or another one; after it a text that may name that case: the control.
+@pytest.mark.parametrize(
+    ("text", "word", "control"),
+    [
+        ("%(title)s: opens for those who may buy first", "名单", "Opens for those on the list in"),
+        ("Too many wrong codes came from your network", "访问码", "An access code is needed here"),
+        ("Got a place on standby", "候补", "Waiting for returns"),
+    ],
+)
+def test_chinese_names_no_case_that_english_leaves_open(text: str, word: str, control: str) -> None:
+    known = entries()
+    assert [word in known[each][0] for each in (text, control)] == [False, True]
+    assert all("递补" in known[each][0] for each in ("Got a place on standby", "On standby"))
+
+
 def test_placeholders_are_the_same_in_both_languages() -> None:
     marks = re.compile(r"%\(\w+\)[sd]|{\w+}|%%")
     for text, translations in entries().items():

@@ -45,7 +45,7 @@ def test_the_file_says_when_and_where(card: SaleCard, language: str, word: str) 
     assert max(map(len, answer.content.split(b"\r\n"))) <= 75
 
 
-@pytest.mark.parametrize(("language", "word"), [("en", "for those who may buy first"), ("zh-CN", "名单内的人先开售")])
+@pytest.mark.parametrize(("language", "word"), [("en", "for those who may buy first"), ("zh-CN", "先对优先购买者开售")])
 def test_a_sale_with_a_list_has_an_opening_for_each(card: SaleCard, language: str, word: str) -> None:
     Sale.objects.filter(pk=card.sale_id).update(public_at=card.opens_at + timedelta(minutes=30))
     text = Client().get(f"/sales/{card.slug}/opening.ics", headers={"accept-language": language}).content
