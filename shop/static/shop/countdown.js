@@ -76,7 +76,7 @@ function show() {
 function tick() {
   const [moment, next] = show();
   const face = document.querySelector("[data-clock]");
-  face.textContent = new Date(moment).toLocaleTimeString(LANGUAGE, { hour12: false });
+  face.textContent = new Date(moment).toLocaleTimeString(LANGUAGE, { hourCycle: "h23" });
   face.parentElement.hidden = false;
   setTimeout(tick, next + 5);
 }
