@@ -23,7 +23,7 @@ from shop.orders import holds, restoring
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
 from shop.web.languages import language_of
-from shop.web.pages import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, show
+from shop.web.pages import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, paging, show
 from shop.web.sale_presenter import money
 
 ORDERS_PER_PAGE = 20
@@ -65,11 +65,7 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
     with translation.override(language_of(request)):  # titles are those of its reader
         lately = asked_lately(request, buyer=buyer) if number == 1 else []
         rows = [*lately, *map(row_of, orders[:ORDERS_PER_PAGE])]
-    context = {
-        "rows": rows,
-        "newer": number - 1,
-        "older": number + 1 if len(orders) > ORDERS_PER_PAGE else 0,
-    }
+    context = {"rows": rows, **paging(request, number, has_older=len(orders) > ORDERS_PER_PAGE)}
     return show(request, "shop/my_tickets.html", context)
 
 

@@ -84,7 +84,8 @@ def show(
     """Render a page with the server's moment in it, from which countdown.js counts; an error has its own status."""
     now: datetime = context.get("now") or clocks.now()
     language = language_of(request)
-    more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
+    more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language}
+    more |= {"path": context.get("path", request.path)}  # to which another language leads
     more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
     with translation.override(language):
         shown = {**context, **more, "error": error}
@@ -94,6 +95,15 @@ def show(
     response["Content-Language"] = language
     patch_vary_headers(response, ["Accept-Language", "Cookie"])
     return response
+
+
+def paging(request: HttpRequest, number: int, *, has_older: bool) -> dict[str, Any]:
+    """Return what one page of a long list is shown with: its neighbours, 0 for none, and its own address.
+
+    By that address another language leads back to the page, and not to the first one.
+    """
+    path = f"{request.path}?page={number}" if number > 1 else request.path
+    return {"newer": number - 1, "older": number + 1 if has_older else 0, "path": path}
 
 
 def known_buyer(request: HttpRequest) -> str | None:

@@ -59,6 +59,7 @@ from shop.web.pages import (
     cookies_of,
     known_buyer,
     page,
+    paging,
     reader_of,
     set_cookie,
     show,
@@ -105,8 +106,7 @@ def past_sales(request: HttpRequest) -> HttpResponse:
     context = {
         "faces": [SaleFace(card=card, now=now) for card in cards],
         "now": now,
-        "newer": int(number) - 1,
-        "older": int(number) + 1 if more else 0,
+        **paging(request, int(number), has_older=more),
     }
     return show(request, "shop/past.html", context)
 

@@ -174,6 +174,26 @@ def test_an_odd_quantity_is_left_out(card: SaleCard, odd: str) -> None:
     assert Client().get(f"/sales/{card.slug}/?{odd}").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "back"),
+    [
+        ("/past/?page=2", "/past/?page=2"),
+        ("/tickets/?page=3", "/tickets/?page=3"),
+        ("/past/", "/past/"),
+        ("/tickets/?page=x", "/tickets/"),
+    ],
+)
+def test_another_language_leads_back_to_the_same_page_of_a_list(card: SaleCard, path: str, back: str) -> None:
+    """The control is the page of a sale: the quantity in its address comes with its form."""
+    client = Client()
+    client.cookies[buyers.COOKIE_NAME] = buyers.issue_buyer()[1]
+    for shown, leads_to in ((path, back), (f"/sales/{card.slug}/?quantity=4", f"/sales/{card.slug}/")):
+        page = client.get(shown).content.decode()
+        button = re.search(r'<form class="tongue" method="post" action="([^"]+)"', page)
+        assert button
+        assert client.post(html.unescape(button[1]), {"language": "zh-hans"})["Location"] == leads_to
+
+
 @pytest.mark.parametrize("where", ["https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)"])
 def test_the_way_back_never_leads_to_another_site(where: str) -> None:
     answer = Client().post("/language/", query_params={"next": where}, data={"language": "en"})
