@@ -217,6 +217,17 @@ def test_without_script_everything_works(open_sale: MakeSale, visit: OpenVisit) 
     assert [order.state for order in orders_of(card)] == ["cancelled", "paid"]
 
 
+def test_without_script_no_countdown_stands_still(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """The moment itself is said. The control is the same page with script."""
+    for has_script in (True, False):
+        buyer = visit(java_script_enabled=has_script)
+        buyer.join(open_sale(units=1))
+        buyer.sees("It is yours")
+        buyer.sees("Yours until")
+        expect(buyer.page.locator(".timer")).to_have_count(1)
+        expect(buyer.page.locator(".timer")).to_be_visible(visible=has_script)
+
+
 def test_leaving_the_line(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, first, second = open_sale(units=1), visit(), visit()
     first.get_one(card)
