@@ -7,7 +7,8 @@
 --       6 '1': hand out the first in line even if the figures say that it must wait
 -- Returns for an empty token 0 (nobody waits), 1 (there is something to hand out) or 2 (the line must wait); else -1
 --   when the token does not hold the lock and nothing changed; else a flat list: kind ('fresh', 'again' or 'dead'), the
---   ids set aside by this call (a text, spaces between), then id, record for each handed out.
+--   ids set aside by this call (a text, spaces between), then id, record for each handed out. A record begins with w,
+--   not q, when its buyer was told "waitlisted", as status.lua tells it: it waited for a unit, not only for its turn.
 --   fresh: the first of the line, as many as can be decided: one that fits, or can never fit, or whose sale is over.
 --   One on standby that does not fit is passed over: it keeps its place, and keeps nobody waiting.
 --   again: what a holder left in flight, the first time all together, from then on one at a time, so that one that
@@ -24,7 +25,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 -- After a loss: the moment before which nobody is decided, and how far ahead it was when it was written. What lies further
 -- ahead than that, and the second by which clocks may differ, was written by a clock that was ahead of this one.
-local grace = redis.call('HMGET', KEYS[5], 'decide_from_us', 'decide_grace_us')
+local grace = redis.call('HMGET', KEYS[5], 'decide_from_us', 'decide_grace_us', 'waitlisted_to')
 local waits_us = tonumber(grace[1] or '0') - now_us
 local decides = waits_us <= 0 or (grace[2] and waits_us > tonumber(grace[2]) + 1000000)
 local states = {}
@@ -145,4 +146,9 @@ local function set_aside(id, outs)
   return true
 end
 
-return hand_out(string.format('%.0f', now_us), take_from_line, set_aside)
+local answer, waited_to = hand_out(string.format('%.0f', now_us), take_from_line, set_aside), tonumber(grace[3] or '0')
+for i = 4, waited_to > 0 and #answer or 0, 2 do
+  local seq = string.match(answer[i], '^q|(%d+)|')
+  if seq and tonumber(seq) <= waited_to then answer[i] = 'w' .. string.sub(answer[i], 2) end
+end
+return answer
