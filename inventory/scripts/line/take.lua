@@ -10,7 +10,8 @@
 --   ids set aside by this call (a text, spaces between), then id, record for each handed out. A record begins with w,
 --   not q, when its buyer was told "waitlisted", as status.lua tells it: it waited for a unit, not only for its turn.
 --   fresh: the first of the line, as many as can be decided: one that fits, or can never fit, or whose sale is over.
---   One on standby that does not fit is passed over: it keeps its place, and keeps nobody waiting.
+--   One on standby that does not fit is passed over: it keeps its place, and keeps nobody waiting. One that is decided
+--   already needs no unit, and keeps nobody waiting.
 --   again: what a holder left in flight, the first time all together, from then on one at a time, so that one that
 --   cannot be settled is found. dead: ONE that was handed out too often; it now lies in the dead letters as well, and
 --   its order must be refused. Set aside: one whose refusal could not be written either; it waits for an operator.
@@ -62,6 +63,8 @@ local function decidable(count)
   local function look(id, score, record)
     local letter, quantity, sale = string.match(record, '^(%a)|%d+|(%d+)|(%d+)|')
     local state, units = sale and state_of(sale), tonumber(quantity or '0')
+    -- Decided already, as when its buyer left while it was in flight: the database knows it, and it waits for no unit.
+    if not string.find(letter or '', '[qwb]') then state, units = nil, 0 end
     if state == 'paused' then return 'waits' end
     if units <= available then available, held = available - units, held + units
     elseif state ~= 'over' and letter == 'b' then return 'passed over'

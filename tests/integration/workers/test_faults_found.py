@@ -81,8 +81,9 @@ def take_and_die(card: SaleCard, *, probe: bool) -> writing.Handed:
     return handed
 
 
-def test_control_a_batch_that_is_settled_at_once_keeps_the_turn(new_sku: Callable[[], str]) -> None:
+def test_control_a_batch_that_nobody_leaves_keeps_the_turn(new_sku: Callable[[], str]) -> None:
     card, big, small = head_that_waits(new_sku())
+    settle_slowly(card, lambda: None)
     road.settle_line(card)
     assert told(card, big, small) == [State.WAITLISTED, State.WAITLISTED]
 
@@ -483,9 +484,7 @@ def test_a_hold_that_is_dear_cannot_be_paid(new_sku: Callable[[], str]) -> None:
     begin(wish.request_id)
 
 
-def test_a_limit_that_was_raised_is_refused_after_the_door(
-    new_sku: Callable[[], str],
-) -> None:
+def test_a_limit_that_was_raised_is_refused_after_the_door(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=5, limit=1)
     sale_control.change_terms(card.slug, actor="olga", per_buyer_limit=3)
     wish = road.ask(card, "ann", quantity=3)
@@ -497,7 +496,8 @@ def test_a_limit_that_was_raised_is_refused_after_the_door(
 def settle_slowly(card: SaleCard, meanwhile: Callable[[], object]) -> None:
     """Decide what is in line; `meanwhile` happens after COMMIT and before the line is told."""
     lock = road.held_lock(card.sku)
-    handed = road.take(lock)
+    handed = road.take(lock, probe=True)
+    assert handed.requests
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     meanwhile()
