@@ -85,11 +85,13 @@ def _ordinals_locked(sku: str) -> Iterator[None]:
 
 def _begin_ordinals(client: redis.Client, card: SaleCard) -> tuple[SaleCard, bool]:
     """Return the sale, and whether its ordinals may begin after its base: it is new, or was moved for a Redis that lost
-    them. A Redis that another process has told meanwhile knows them.
+    them. A Redis that another process has told meanwhile knows them. Raises RedisUnavailable, and changes nothing then.
     """
+    # Asked before the base is written: a sale that is made while Redis is away stays new, and has lost nothing.
+    known = line_priming.has_ordinals(client, card)
     if Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0):
         return catalogue.find_sale_by_id(card.sale_id), True
-    if line_priming.has_ordinals(client, card):
+    if known:
         return catalogue.find_sale_by_id(card.sale_id), False
     return _move_ordinals(card), True
 
