@@ -23,12 +23,14 @@ class Admitted(NamedTuple):
     """What the line knows: requests (id, record) of one moment. last: the ordinal given last, None when not primed.
 
     base: ordinals went on above it when Redis was last found empty or started again. is_whole: there are no more.
+    unread: how many records could not be read.
     """
 
     last: int | None
     base: int
     is_whole: bool
     requests: list[tuple[str, Record]]
+    unread: int = 0
 
 
 def admitted_each(client: Client, asked: Sequence[Since]) -> list[Admitted | None]:
@@ -46,13 +48,17 @@ def all_admitted(client: Client, asked: Since) -> Admitted | None:
     """Return every admission after that seq, read page by page, so not of one moment. Raises RedisUnavailable.
 
     None when Redis was found empty, or its ordinals moved, between two pages: then the first ones may be of a line that
-    is lost by now, and would be taken for what has survived.
+    is lost by now, and would be taken for what has survived. None also when a page is so damaged that nobody can say
+    where the next one begins.
     """
     first = page = _page(client, asked)
     found = dict(page.requests)
-    while not page.is_whole and page.requests:
+    while not page.is_whole:
         # A page may end at another place in each of the three sets: go on after the first of their ends.
-        asked = asked._replace(seq=_first_end(page.requests))
+        end = _first_end(page)
+        if end is None:
+            return None
+        asked = asked._replace(seq=end)
         page = _page(client, asked)
         if (page.last is None, page.base) != (first.last is None, first.base):
             return None
@@ -66,9 +72,11 @@ def _page(client: Client, asked: Since) -> Admitted:
     return _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
 
 
-def _first_end(requests: Sequence[tuple[str, Record]]) -> int:
-    seqs = sorted(record.seq for _, record in requests)
-    return seqs[min(len(seqs), MAX_A_CALL) - 1]
+def _first_end(page: Admitted) -> int | None:
+    seqs = sorted(record.seq for _, record in page.requests)
+    # Those that could not be read may all be of the set that ends first: it then has so many fewer of these.
+    sure = min(len(seqs), MAX_A_CALL - page.unread)
+    return seqs[sure - 1] if sure > 0 else None
 
 
 def _keys(sku: str) -> list[str]:
@@ -82,6 +90,7 @@ def _args(asked: Since) -> list[str | int]:
 def _admitted(flat: list[str], *, sale_id: int | None) -> Admitted:
     ordinals, more, *rest = flat
     last, base = (int(each) for each in ordinals.split("|")[:2]) if ordinals else (None, 0)
-    records = ((name, record_or_none(text)) for name, text in zip(rest[::2], rest[1::2], strict=True))
+    records = [(name, record_or_none(text)) for name, text in zip(rest[::2], rest[1::2], strict=True)]
     requests = [(name, record) for name, record in records if record and sale_id in (None, record.sale_id)]
-    return Admitted(last, base, more == "0", requests)
+    unread = sum(record is None for _, record in records)
+    return Admitted(last, base, more == "0", requests, unread)

@@ -7,7 +7,12 @@ from collections.abc import Callable
 import pytest
 from django.test.utils import override_settings
 
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
+from inventory.line import admitted
+from inventory.line.admission import Code
+from inventory.line.admitted import Since, all_admitted
+from inventory.redis import keys
 from shop.models import Sale
 from shop.sales import priming
 from shop.sales.catalogue import SaleCard, find_sale
@@ -49,3 +54,22 @@ def test_a_sale_made_while_redis_is_away_has_lost_no_places(new_sku: Callable[[]
     road.queue(card, "bob")
     checked(card)
     assert told(card)[2:] == [("recovered", f"[[2, {JUMP}]]"), ("admitted",)]
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 3])
+def test_a_record_that_cannot_be_read_hides_nobody_else(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, damaged: int
+) -> None:
+    """The controls: nobody is missing without it, and nothing is said of a line when a page of it is all damaged."""
+    monkeypatch.setattr(admitted, "MAX_A_CALL", 3)
+    card = make_sale(new_sku(), units=1, line_capacity=7)
+    names = road.queue(card, *(f"buyer-{number}" for number in range(8)))
+    last = road.ask(card, "last", standby=True)
+    assert road.admit(card, last)[0].code == Code.ON_STANDBY
+    road.run(*(("HSET", keys.records(card.sku), name, "x") for name in names[:damaged]))
+    whole = all_admitted(redis.connect(), Since(card.sku, card.sale_id, 0))
+    if damaged == 3:
+        assert whole is None
+    else:
+        assert whole
+        assert {name for name, _ in whole.requests} == {*names[damaged:], last.request_id}
