@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
+
 from inventory.records import STANDBY_SCORE, Record, record_or_none
 from inventory.redis import Client, keys, run_script, run_script_each
+
+log = structlog.get_logger(__name__)
 
 MAX_A_CALL = 1000
 
@@ -34,12 +38,15 @@ class Admitted(NamedTuple):
 
 
 def admitted_each(client: Client, asked: Sequence[Since]) -> list[Admitted | None]:
-    """Return the next admissions of each sale, None for one whose server is away. Raises RedisUnavailable."""
+    """Return the next admissions of each sale, None for one whose server is away, or whose ordinals are damaged.
+
+    Raises RedisUnavailable.
+    """
     if not asked:
         return []
     replies = run_script_each(client, "admitted_since", [(_keys(each.sku), _args(each)) for each in asked])
     return [
-        None if isinstance(reply, Exception) else _admitted(reply, sale_id=each.sale_id)
+        None if isinstance(reply, Exception) else _admitted(reply, asked=each, sale_id=each.sale_id)
         for each, reply in zip(asked, replies, strict=True)
     ]
 
@@ -48,28 +55,28 @@ def all_admitted(client: Client, asked: Since) -> Admitted | None:
     """Return every admission after that seq, read page by page, so not of one moment. Raises RedisUnavailable.
 
     None when Redis was found empty, or its ordinals moved, between two pages: then the first ones may be of a line that
-    is lost by now, and would be taken for what has survived. None also when a page is so damaged that nobody can say
-    where the next one begins.
+    is lost by now, and would be taken for what has survived. None also when the ordinals are damaged, or a page is so
+    much so that nobody can say where the next one begins.
     """
     first = page = _page(client, asked)
+    if first is None or page is None:
+        return None
     found = dict(page.requests)
     while not page.is_whole:
         # A page may end at another place in each of the three sets: go on after the first of their ends.
         end = _first_end(page)
-        if end is None:
-            return None
-        asked = asked._replace(seq=end)
-        page = _page(client, asked)
-        if (page.last is None, page.base) != (first.last is None, first.base):
+        page = None if end is None else _page(client, asked._replace(seq=end))
+        if page is None or (page.last is None, page.base) != (first.last is None, first.base):
             return None
         found |= dict(page.requests)
     own = [(name, record) for name, record in found.items() if record.sale_id == asked.sale_id]
     return page._replace(requests=own)
 
 
-def _page(client: Client, asked: Since) -> Admitted:
+def _page(client: Client, asked: Since) -> Admitted | None:
     """Return the next admissions of every sale of the SKU: where the next page begins is decided by all of them."""
-    return _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
+    reply = run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked))
+    return _admitted(reply, asked=asked, sale_id=None)
 
 
 def _first_end(page: Admitted) -> int | None:
@@ -87,9 +94,14 @@ def _args(asked: Since) -> list[str | int]:
     return [asked.sale_id, asked.seq, MAX_A_CALL, STANDBY_SCORE]
 
 
-def _admitted(flat: list[str], *, sale_id: int | None) -> Admitted:
+def _admitted(flat: list[str], *, asked: Since, sale_id: int | None) -> Admitted | None:
     ordinals, more, *rest = flat
-    last, base = (int(each) for each in ordinals.split("|")[:2]) if ordinals else (None, 0)
+    try:
+        last, base = (int(each) for each in ordinals.split("|")[:2]) if ordinals else (None, 0)
+    except ValueError:
+        # One sale's damage never stops the others. The next ask, which this field refuses, primes the sale again.
+        log.error("the ordinals of a sale are damaged", action="log_failed", sku=asked.sku, sale=asked.sale_id)
+        return None
     records = [(name, record_or_none(text)) for name, text in zip(rest[::2], rest[1::2], strict=True)]
     requests = [(name, record) for name, record in records if record and sale_id in (None, record.sale_id)]
     unread = sum(record is None for _, record in records)

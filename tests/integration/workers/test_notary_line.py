@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.test.utils import override_settings
+from structlog.testing import capture_logs
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
@@ -17,7 +18,7 @@ from shop.models import Sale
 from shop.sales import priming
 from shop.sales.catalogue import SaleCard, find_sale
 from tests.support import road
-from tests.support.sale_logs import checked, told
+from tests.support.sale_logs import checked, publish, told
 from tests.support.shopkeeping import make_sale
 from workers.embedded.server import free_port
 
@@ -73,3 +74,21 @@ def test_a_record_that_cannot_be_read_hides_nobody_else(
     else:
         assert whole
         assert {name for name, _ in whole.requests} == {*names[damaged:], last.request_id}
+
+
+def test_damaged_ordinals_of_one_sale_stop_no_other_log(card: SaleCard, new_sku: Callable[[], str]) -> None:
+    """The control: once the sale is primed again its own log goes on as well, and nobody of it is lost."""
+    other = make_sale(new_sku(), units=2)
+    publish()
+    road.queue(card, "ann")
+    road.queue(other, "bob")
+    road.run(("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", "x"))
+    assert all_admitted(redis.connect(), Since(card.sku, card.sale_id, 0)) is None
+    with capture_logs() as entries:
+        publish()
+    assert (told(other), told(card)) == ([("opened",), ("admitted",)], [("opened",)])
+    assert {each["sku"] for each in entries if each.get("action") == "log_failed"} == {card.sku}
+    assert road.admit(card, road.ask(card, "eve"))[0].code == Code.NOT_PRIMED
+    priming.prime_sale(card.slug)
+    checked(card)
+    assert told(card)[1:] == [("recovered", f"[[2, {JUMP}]]"), ("admitted",)]
