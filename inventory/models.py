@@ -8,6 +8,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
 
 from inventory.redis.keys import SKU_PATTERN
 
@@ -27,7 +28,7 @@ class Stock(models.Model):
 
     class Meta:
         verbose_name_plural = "stock"
-        permissions = [("force_release_lock", "Can take a lock away from its holder")]
+        permissions = [("force_release_lock", _("Can take a lock away from its holder"))]
         constraints = [
             models.CheckConstraint(condition=Q(available__gte=0), name="stock_available_not_negative"),
             models.CheckConstraint(condition=Q(held__gte=0), name="stock_held_not_negative"),

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from django.utils.translation import gettext_noop as _
+
 
 class State(StrEnum):
     """Where a request stands; the words are fixed by the HTTP contract."""
@@ -37,28 +39,28 @@ class Reason(StrEnum):
     Stored in orders, payments and their history: a value never changes.
     """
 
-    LIMIT_REACHED = "limit_reached"
-    DEAD_LETTER = "dead_letter"
-    LEFT_THE_LINE = "left_the_line"
-    DISCARDED_BY_STAFF = "discarded_by_staff"
-    NOT_PAID_IN_TIME = "not paid in time"
-    CANCELLED_BY_BUYER = "cancelled by the buyer"
-    PAID_LATE = "paid late"
-    TOO_LATE_UNITS_GONE = "paid too late: the units went to the next in line"
-    TOO_LATE_LIMIT_REACHED = "paid too late: the buyer has other units, up to the limit"
-    REFUNDED_BY_PROVIDER = "given back by the payment provider"
-    NEVER_COLLECTED = "nothing was collected in time"
-    HOLD_IS_OVER = "the hold is over"
-    TOO_MANY_DECLINED = "too many cards were declined"
-    TAKEN_BY_BANK = "the buyer's bank took this money in a dispute"
-    REFUND_FAILED = "the buyer's bank did not take the refund"
-    BROUGHT_BACK = "brought_back"
+    LIMIT_REACHED = _("limit_reached")
+    DEAD_LETTER = _("dead_letter")
+    LEFT_THE_LINE = _("left_the_line")
+    DISCARDED_BY_STAFF = _("discarded_by_staff")
+    NOT_PAID_IN_TIME = _("not paid in time")
+    CANCELLED_BY_BUYER = _("cancelled by the buyer")
+    PAID_LATE = _("paid late")
+    TOO_LATE_UNITS_GONE = _("paid too late: the units went to the next in line")
+    TOO_LATE_LIMIT_REACHED = _("paid too late: the buyer has other units, up to the limit")
+    REFUNDED_BY_PROVIDER = _("given back by the payment provider")
+    NEVER_COLLECTED = _("nothing was collected in time")
+    HOLD_IS_OVER = _("the hold is over")
+    TOO_MANY_DECLINED = _("too many cards were declined")
+    TAKEN_BY_BANK = _("the buyer's bank took this money in a dispute")
+    REFUND_FAILED = _("the buyer's bank did not take the refund")
+    BROUGHT_BACK = _("brought_back")
 
 
 class PauseReason(StrEnum):
     """Why the shop itself paused a sale; buyers read it. Staff write texts of their own. A value never changes."""
 
-    AFTER_RESTORE = "We restored our books from a backup and are checking every order before we sell on."
+    AFTER_RESTORE = _("We restored our books from a backup and are checking every order before we sell on.")
 
 
 # Brings orders back into a restored database: what was free at their decision is not known any more (I9).

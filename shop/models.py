@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now, Upper
 from django.db.models.lookups import LessThan
-from django.utils.translation import get_language, gettext
+from django.utils.translation import get_language, gettext, gettext_noop
 
 from inventory.models import Stock
 from inventory.states import State
@@ -187,16 +187,16 @@ class Sale(models.Model):
         ordering = ["opens_at", "slug"]
         # What may be done to a sale while it runs; each act of the control room asks for one of them.
         permissions = [
-            ("open_sale", "Can open a sale before its time"),
-            ("pause_sale", "Can pause and resume a sale"),
-            ("close_sale", "Can close a sale for good"),
-            ("revoke_network", "Can revoke the tokens of a network in a sale"),
-            ("change_stock", "Can restock and adjust the stock of a sale"),
-            ("retry_dead_letter", "Can put dead letters back in line"),
-            ("discard_dead_letter", "Can discard dead letters"),
-            ("reconcile_sale", "Can have a sale's stores compared and mended"),
-            ("retire_sale", "Can retire a sale that is over"),
-            ("make_codes", "Can make access codes for a sale"),
+            ("open_sale", gettext_noop("Can open a sale before its time")),
+            ("pause_sale", gettext_noop("Can pause and resume a sale")),
+            ("close_sale", gettext_noop("Can close a sale for good")),
+            ("revoke_network", gettext_noop("Can revoke the tokens of a network in a sale")),
+            ("change_stock", gettext_noop("Can restock and adjust the stock of a sale")),
+            ("retry_dead_letter", gettext_noop("Can put dead letters back in line")),
+            ("discard_dead_letter", gettext_noop("Can discard dead letters")),
+            ("reconcile_sale", gettext_noop("Can have a sale's stores compared and mended")),
+            ("retire_sale", gettext_noop("Can retire a sale that is over")),
+            ("make_codes", gettext_noop("Can make access codes for a sale")),
         ]
         # Read by every web process once a second, what is retired costs it nothing; and past sales, by their end.
         indexes = [
@@ -320,10 +320,10 @@ class Order(models.Model):
     class Meta:
         ordering = ["-id"]
         permissions = [
-            ("cancel_order", "Can cancel a held order"),
-            ("refund_order", "Can refund a paid order"),
-            ("void_order", "Can void orders before shipping, and look for what belongs together"),
-            ("mail_order", "Can send an order's link to its buyer, and delete their address"),
+            ("cancel_order", gettext_noop("Can cancel a held order")),
+            ("refund_order", gettext_noop("Can refund a paid order")),
+            ("void_order", gettext_noop("Can void orders before shipping, and look for what belongs together")),
+            ("mail_order", gettext_noop("Can send an order's link to its buyer, and delete their address")),
         ]
         constraints = [
             # Not `unique=True`, which would bring a second index for LIKE: every index is paid for by each order.

@@ -7,13 +7,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from django.utils.translation import gettext_noop as _
+
 from inventory.audit.finding import Finding
 from inventory.line.snapshot import LineLook, look_keys
 from inventory.records import record_or_none
 from inventory.redis import Client, run_script
 from inventory.states import State
 
-WAITS = ("I21", "nobody waits for what is free, or for what cannot come")
+WAITS = ("I21", _("nobody waits for what is free, or for what cannot come"))
 MAX_ADDED_UP = 1_000
 # The first in line of each SKU and since when this process has seen it there: a place that a ticket brought back is
 # old from its first moment.
@@ -47,10 +49,10 @@ def line_findings(
     if after.bases:
         known += f"; ordinals went on after {after.bases}, because Redis had lost the line"
     return [
-        Finding("I4", "nothing admitted is lost", incomparable or decided >= must_be_decided, lost),
-        Finding("I5b", "nothing comes from nowhere", asked_for, known),
+        Finding("I4", _("nothing admitted is lost"), incomparable or decided >= must_be_decided, lost),
+        Finding("I5b", _("nothing comes from nowhere"), asked_for, known),
         _units_counted(after),
-        Finding("I17", "nobody is in line and in flight at once", after.both == 0, f"{after.both} are in both"),
+        Finding("I17", _("nobody is in line and in flight at once"), after.both == 0, f"{after.both} are in both"),
         first_waits,
     ]
 
@@ -63,7 +65,7 @@ def _units_counted(line: LineLook) -> Finding:
         detail, ok = f"{line.queued} units queued at rest", line.queued == 0
     elif line.units >= 0:
         detail, ok = f"{line.queued} units queued, {line.units} by the records", line.queued == line.units
-    return Finding("I15", "the line counts its units", ok, detail)
+    return Finding("I15", _("the line counts its units"), ok, detail)
 
 
 def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, patience_ms: int) -> Finding:

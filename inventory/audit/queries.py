@@ -6,6 +6,8 @@ What is put into these texts is our own (S608 is about what is not); values go a
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop as _
+
 from inventory.audit.lifecycles import (
     MARKS,
     MARKS_TWICE,
@@ -139,7 +141,7 @@ def _told(number: str, *parts: str) -> str:
 QUERIES: tuple[tuple[str, str, str], ...] = (
     (
         "I1",
-        "nothing is oversold, now or at any moment before",
+        _("nothing is oversold, now or at any moment before"),
         """SELECT coalesce(
                (SELECT 'held and sold ' || t.held + t.sold || ' of ' || s.total FROM stock s, tally t
                 WHERE t.held + t.sold > s.total),
@@ -148,7 +150,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I2",
-        "every unit is somewhere, and the ledger says the same",
+        _("every unit is somewhere, and the ledger says the same"),
         """SELECT 'available ' || s.available || ', held ' || s.held || ', sold ' || s.sold || ', total ' || s.total
                   || '; ledger says ' || l.available || ' available of ' || l.total
            FROM stock s, ledger l
@@ -156,26 +158,26 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I2b",
-        "the counters say what the orders say",
+        _("the counters say what the orders say"),
         """SELECT 'held ' || s.held || ' but orders hold ' || t.held
                   || '; sold ' || s.sold || ' but orders paid ' || t.sold
            FROM stock s, tally t WHERE s.held <> t.held OR s.sold <> t.sold""",
     ),
     (
         "I3",
-        "a request takes its units once, and gives them back before it takes them again",
+        _("a request takes its units once, and gives them back before it takes them again"),
         _told("i3", "' moved: '", MOVED),
     ),
     (
         "I5",
-        "no unit moves without its request, and the other way round",
+        _("no unit moves without its request, and the other way round"),
         _told("i5", "' is '", STANDS, "'; it moved: '", MOVED),
     ),
     (
         # Then: whenever units were taken, by the limit of the order that took them. Only of `buyers`, because a running
         # sum of everybody's takes long; where there are none, nothing is joined either.
         "I7",
-        "nobody has more than the limit",
+        _("nobody has more than the limit"),
         f"""SELECT coalesce(
                (SELECT buyer || ' has ' || units || ' of sale ' || sale_id || ', the limit is ' || highest
                 FROM buyers WHERE units > highest LIMIT 1),
@@ -191,7 +193,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I8",
-        "decided in the order of the line",
+        _("decided in the order of the line"),
         # What is too little for one on standby passes it over. units 0: those who wait, whom nobody on standby may
         # pass; else those on standby for so many units, whom nobody may pass who was held as many.
         """SELECT coalesce(
@@ -213,7 +215,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         # History, loads and adjustments are numbered in one row under the stock's lock, so their running sum is what
         # was free at each decision. The oldest loads have no number: the clock says which changes came before them.
         "I9",
-        "nobody was told sold out while a unit was free for them",
+        _("nobody was told sold out while a unit was free for them"),
         f"""SELECT request_id || ' wanted ' || quantity || ', ' || free || ' were free' FROM (
                 SELECT request_id, quantity, sold_out,
                        sum(freed) OVER (ORDER BY number, is_load ROWS UNBOUNDED PRECEDING) AS free
@@ -230,14 +232,14 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I10",
-        "a hold ends once, and gives back what it held",
+        _("a hold ends once, and gives back what it held"),
         _told("i10", "' is '", STANDS, "'; its history: '", HISTORY, "'; it moved: '", MOVED),
     ),
     (
         # The end of a hold is written with the decision and never moved (I23), and the same clock says when it ended:
         # so the early side needs no grace. What ended before a restore is ended again afterwards, whatever its new end.
         "I11",
-        "no hold outlives its time, and none lapses before it",
+        _("no hold outlives its time, and none lapses before it"),
         """SELECT coalesce(
                (SELECT request_id || ' is still held, ' || round(extract(epoch FROM now() - hold_expires_at))
                        || ' s after its end'
@@ -250,7 +252,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I12",
-        "money is kept for goods only, and goods are given for money only",
+        _("money is kept for goods only, and goods are given for money only"),
         f"""SELECT coalesce(
                ({_told("i12", "' is '", STANDS, "'; payments: '", PAID)}),
                (SELECT 'payment ' || reference || ' of ' || request_id || ' is of ' || amount || ' ' || currency
@@ -264,17 +266,17 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I13",
-        "every change was allowed, and history leads to where the order stands",
+        _("every change was allowed, and history leads to where the order stands"),
         _told("i13", "' is '", STANDS, "'; its history: '", HISTORY),
     ),
     (
         "I14",
-        "a request is one order",
+        _("a request is one order"),
         _told("i14", "' has more than one: '", STANDS),
     ),
     (
         "I16",
-        "fences rise with the movements",
+        _("fences rise with the movements"),
         """SELECT coalesce(
                (SELECT request_id || ' moved under fence ' || m.fence || ' after a higher one'
                 FROM ledger l JOIN moves m ON m.id = l.stale),
@@ -283,7 +285,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I20",
-        "stock changes through the ledger only, and what is written stays written",
+        _("stock changes through the ledger only, and what is written stays written"),
         """SELECT coalesce(
                (SELECT 'movement ' || id || ' (' || kind || ' of ' || delta || ') has no '
                        || CASE actor WHEN '' THEN 'actor' ELSE 'reason' END
@@ -298,12 +300,12 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "I23",
-        "every order has the terms under which its place was given",
+        _("every order has the terms under which its place was given"),
         "SELECT request_id || ' has other terms than its version' FROM orders WHERE terms_broken LIMIT 1",
     ),
     (
         "I24",
-        "every payment was answered by its provider",
+        _("every payment was answered by its provider"),
         """SELECT 'payment ' || reference || ' of ' || request_id || ' is pending for '
                   || round(extract(epoch FROM now() - created_at) / 86400) || ' days at ' || provider
            FROM payments WHERE state = 'pending' AND created_at < now() - make_interval(secs => %(answer_grace)s)

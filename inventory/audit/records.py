@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from django.utils.translation import gettext_noop as _
+
 from inventory.audit.finding import Finding
 from inventory.line.snapshot import LineLook
 from inventory.postgres import Cursor
@@ -96,13 +98,13 @@ def record_findings(
     """Compare records and stock figures, read before the snapshot, with the snapshot: it may know more, never less."""
     extent = sample.extent()
     found = (
-        ("I6", "a request is decided as it was asked", _first(_differ(sample.told, orders))),
+        ("I6", _("a request is decided as it was asked"), _first(_differ(sample.told, orders))),
         (
             "I18",
-            "Redis says nothing that the line or the database does not bear out",
+            _("Redis says nothing that the line or the database does not bear out"),
             _first(_unfounded(sample.told, orders)) or _figures(line, books),
         ),
-        ("I19", "held and paid are said only of what is committed", _first(_promised(sample.told, orders))),
+        ("I19", _("held and paid are said only of what is committed"), _first(_promised(sample.told, orders))),
     )
     return [Finding(number, name, not text, text or extent) for number, name, text in found]
 
@@ -112,7 +114,7 @@ def _first(found: Iterator[str]) -> str:
 
 
 def _differ(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]:
-    for name, record, _ in told:
+    for name, record, _place in told:
         order = orders.get(name)
         if record is None or order is None:
             continue
@@ -125,7 +127,7 @@ def _differ(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]
 
 
 def _promised(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]:
-    for name, record, _ in told:
+    for name, record, _place in told:
         if record and record.state in (State.HELD, State.PAID):
             yield from _ahead(name, record.state, orders.get(name))
 

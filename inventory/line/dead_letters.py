@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import structlog
+from django.utils.translation import gettext_noop as _
 
 from inventory.exceptions import InvalidRequest
 from inventory.records import STANDBY_SCORE, record_or_none
@@ -19,11 +20,11 @@ log = structlog.get_logger(__name__)
 
 MAX_LISTED = 1000
 REASONS = {
-    "unknown": "there is no such dead letter",
-    "in_flight": "its refusal is under way: try again in a few seconds",
-    "decided": "its outcome was told to its buyer, and its units are free: the buyer may ask again",
-    "undecided": "it must be refused before it leaves the list",
-    "damaged": "its record cannot be read: discard it",
+    "unknown": _("there is no such dead letter"),
+    "in_flight": _("its refusal is under way: try again in a few seconds"),
+    "decided": _("its outcome was told to its buyer, and its units are free: the buyer may ask again"),
+    "undecided": _("it must be refused before it leaves the list"),
+    "damaged": _("its record cannot be read: discard it"),
 }
 
 
