@@ -15,7 +15,6 @@ from django.http.request import split_domain_port, validate_host
 from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
 from shop.buyers import token_sent, verify_token
 from shop.client_address import Origin, origin_of
-from shop.logs import Seldom
 from shop.replies import Head, Headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -41,7 +40,6 @@ MAX_ORIGIN_LENGTH = 300
 log = structlog.get_logger(__name__)
 # A page of a long list, as an address names it.
 PAGE_NUMBER = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
-REFUSED_HOSTS = Seldom(seconds=1.0)
 
 
 def headers_of(scope: Scope) -> Headers:
@@ -160,8 +158,7 @@ def check_host(headers: Headers) -> None:
     host = headers.get(b"host", b"")
     if is_own_host(host):
         return
-    if calls := REFUSED_HOSTS.count():
-        log.warning("host not allowed", action="host_refused", host=host[:100].decode("latin-1"), calls=calls)
+    log.warning("host not allowed", action="host_refused", host=host[:100].decode("latin-1"))
     raise InvalidRequest("This shop has no such host.")
 
 

@@ -60,24 +60,6 @@ SECRET_TEXTS = [
 ]
 
 
-class Seldom:
-    """Bounds the rate of one kind of line. seconds: at most one line in so many. Used by one thread."""
-
-    def __init__(self, *, seconds: float) -> None:
-        self._seconds = seconds
-        self._next_at = 0.0
-        self._calls = 0
-
-    def count(self) -> int:
-        """Count one call; return how many there were since the last line, or 0 when it is too early for the next."""
-        self._calls += 1
-        now = time.monotonic()
-        if now < self._next_at:
-            return 0
-        calls, self._calls, self._next_at = self._calls, 0, now + self._seconds
-        return calls
-
-
 class Bounded(logging.Filter):
     """Lets `limit` lines of one place in the code pass in `seconds`, and then says how many it left out.
 

@@ -178,15 +178,6 @@ def test_what_is_no_secret_is_shown() -> None:
     assert fields.items() <= json.loads(lines.take()).items()
 
 
-def test_one_line_is_let_through_in_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
-    seldom = logs.Seldom(seconds=1.0)
-    assert [seldom.count() for _ in range(5)] == [1, 0, 0, 0, 0]
-    now = 101.0
-    assert [seldom.count() for _ in range(2)] == [5, 0]
-
-
 PRODUCTION_LINES = """
 import logging.config, structlog
 from shop.logs import logging_config
