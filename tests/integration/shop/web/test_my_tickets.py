@@ -55,7 +55,7 @@ class Visitor:
 
     def __init__(self) -> None:
         self.buyer, token = buyers.issue_buyer()
-        self.client = Client()
+        self.client = Client(headers={"sec-fetch-site": "same-origin"})
         self.client.cookies[buyers.COOKIE_NAME] = token
 
     def ask(self, card: SaleCard) -> str:

@@ -24,7 +24,7 @@ from shop.models import Order, Sale
 from shop.sales import catalogue
 from shop.staff import sale_control
 from shop.web.views import MAX_OVER, sale_page
-from tests.support.pages import decided, key_in, known_client, make_kite_sale, page_of, press, text_of
+from tests.support.pages import OWN_PAGE, decided, key_in, known_client, make_kite_sale, page_of, press, text_of
 from tests.support.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -257,26 +257,26 @@ def test_a_price_that_rose_since_the_page_was_loaded_is_said_before_anything_is_
     sale, client = make_sale(), Client()
     loaded = form_in(client.get(page_of(sale)))
     sale_control.change_terms(sale.slug, actor="test", price=Decimal("199.00"))
-    answer = client.post(page_of(sale), loaded)
+    answer = client.post(page_of(sale), loaded, headers=OWN_PAGE)
     assert answer.status_code == 409
     assert "The price is now €199.00" in text_of(answer)
     again = form_in(answer)
     assert (again["idempotency_key"], again["terms_version"]) == (loaded["idempotency_key"], "2")
-    assert client.post(page_of(sale), again).status_code == 303
+    assert client.post(page_of(sale), again, headers=OWN_PAGE).status_code == 303
 
 
 def test_a_price_that_fell_is_no_question(make_sale: MakeSale) -> None:
     sale, client = make_sale(), Client()
     loaded = form_in(client.get(page_of(sale)))
     sale_control.change_terms(sale.slug, actor="test", price=Decimal("1.00"))
-    assert client.post(page_of(sale), loaded).status_code == 303
+    assert client.post(page_of(sale), loaded, headers=OWN_PAGE).status_code == 303
 
 
 @pytest.mark.parametrize("version", ["-1", "two", "1" * 16, "999"])
 def test_a_senseless_terms_version_is_400(make_sale: MakeSale, version: str) -> None:
     client, sale = Client(), make_sale()
     loaded = form_in(client.get(page_of(sale)))
-    assert client.post(page_of(sale), {**loaded, "terms_version": version}).status_code == 400
+    assert client.post(page_of(sale), {**loaded, "terms_version": version}, headers=OWN_PAGE).status_code == 400
 
 
 @pytest.mark.parametrize("quantity", ["0", "-1", "1.5", "", "two", "٣", "1" * 40, "1\x00"])
@@ -334,16 +334,16 @@ def test_a_token_of_an_unknown_key_is_kept_until_the_buyer_wants_a_new_one(make_
     client.cookies[buyers.COOKIE_NAME] = unknown
     shown = client.get(page_of(sale))
     assert (shown.status_code, buyers.COOKIE_NAME in shown.cookies) == (200, False)
-    refused = client.post(page_of(sale), form_in(shown))
+    refused = client.post(page_of(sale), form_in(shown), headers=OWN_PAGE)
     assert (refused.status_code, buyers.COOKIE_NAME in refused.cookies) == (401, False)
     assert 'name="new_buyer"' in text_of(refused)
     press_again = {**form_in(refused), "new_buyer": "1"}
-    taken = client.post(page_of(sale), press_again)
+    taken = client.post(page_of(sale), press_again, headers=OWN_PAGE)
     assert taken.status_code == 303
     buyer = buyers.verify_token(taken.cookies[buyers.COOKIE_NAME].value)
     # The answer was lost, so the browser has the cookie of before: sent again, the press is the same buyer's request.
     client.cookies[buyers.COOKIE_NAME] = unknown
-    again = client.post(page_of(sale), press_again)
+    again = client.post(page_of(sale), press_again, headers=OWN_PAGE)
     assert (again["Location"], buyers.verify_token(again.cookies[buyers.COOKIE_NAME].value)) == (
         taken["Location"],
         buyer,
@@ -383,11 +383,14 @@ def test_the_database_away_is_503_not_500(monkeypatch: pytest.MonkeyPatch) -> No
     assert "<noscript><meta" not in text_of(answer)
 
 
-def test_a_press_from_another_site_is_refused(make_sale: MakeSale) -> None:
+def test_a_press_from_another_site_or_from_nowhere_is_refused(make_sale: MakeSale) -> None:
     sale = make_sale()
-    answer = Client(enforce_csrf_checks=True).post(page_of(sale), {"quantity": "1", "idempotency_key": "k" * 20})
-    assert answer.status_code == 403
-    assert "Please try that again" in text_of(answer)
+    form = {"quantity": "1", "idempotency_key": "k" * 20}
+    for headers in ({}, {"sec-fetch-site": "cross-site"}, {"origin": "https://elsewhere.example"}):
+        answer = Client().post(page_of(sale), form, headers=headers)
+        assert answer.status_code == 403
+        assert "Please try that again" in text_of(answer)
+    assert Client().post(page_of(sale), form, headers=OWN_PAGE).status_code == 303
 
 
 def test_a_forged_buyer_cookie_is_replaced(make_sale: MakeSale) -> None:

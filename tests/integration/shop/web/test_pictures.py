@@ -58,7 +58,7 @@ def sale(new_sku: Callable[[], str]) -> SaleCard:
 def show_all(card: SaleCard, *, picture: str) -> list[str]:
     """Return the list, the sale and a ticket with that picture; each must be shown."""
     Product.objects.filter(slug=card.sku).update(picture=picture)
-    client, page = Client(), f"/sales/{card.slug}/"
+    client, page = Client(headers={"sec-fetch-site": "same-origin"}), f"/sales/{card.slug}/"
     answers = [client.get("/"), client.get(page)]
     answers.append(client.post(page, {"quantity": 1, "idempotency_key": "first-press"}, follow=True))
     assert [answer.status_code for answer in answers] == [200, 200, 200], picture
