@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from django.utils.translation import gettext_noop as _
+_ = str  # marks a text for translation: Django's own mark wants settings, which not every program has
 
 
 class State(StrEnum):
