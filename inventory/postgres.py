@@ -82,9 +82,11 @@ class LastingConnection:
     """A worker's one connection: opened when first wanted, and again when it was dropped or the server ended it.
 
     From PostgreSQL 17 on no transaction of it lasts longer than MAX_TRANSACTION_SECONDS.
+    lock_seconds: how long it waits for a row, by default as long as the settings say.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lock_seconds: float | None = None) -> None:
+        self._lock_seconds = lock_seconds
         self._connection: Connection | None = None
 
     def get(self) -> Connection:
@@ -93,6 +95,9 @@ class LastingConnection:
             self._connection = connect()
             try:
                 limit_transaction(self._connection.cursor(), only_this=False)
+                if self._lock_seconds is not None:
+                    wait = f"{self._lock_seconds * 1000:.0f}ms"
+                    self._connection.execute("SELECT set_config('lock_timeout', %s, false)", [wait])
             except BaseException:
                 self.drop()
                 raise

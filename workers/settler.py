@@ -19,7 +19,6 @@ from inventory.line import reading, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
 from inventory.postgres import STOPPED_TOO_LONG, LastingConnection, is_away
-from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
 from inventory.telemetry import traces
@@ -40,6 +39,9 @@ PROBE_SECONDS = 10.0
 MAX_PROBES_A_ROUND = 10
 # A head that Redis thought could be decided, and the database did not, is not taken again for so long.
 UNDECIDED_SECONDS = 0.25
+# A stock row that is busy is waited for so long, and then left alone for as long: other SKUs come first. Not shorter:
+# it goes to those who wait in turn, and who gives up while a crowd pays begins again behind all its payments.
+BUSY_SECONDS = 1.0
 # So many requests of a batch are named in each line that is logged while it is worked: all of one of the usual size, in
 # a line that Docker keeps in one piece (16 KiB).
 MAX_NAMED = 500
@@ -94,7 +96,7 @@ class Settler:
         self._stopping = stopping
         self._report_alive = report_alive
         self._report_away = report_away
-        self._database = LastingConnection()
+        self._database = LastingConnection(lock_seconds=BUSY_SECONDS)
         self._last_sku = ""
         self._database_failed = False
         self._listed: list[str] = []
@@ -298,14 +300,17 @@ class Settler:
 
     def _defer(self, sku: str, lock: Lock, error: psycopg.Error) -> NoReturn:
         """Give the batch back, and say why; begin again with one request. Raises BatchDeferred."""
-        if not isinstance(error, psycopg.errors.LockNotAvailable):
-            self._next_batch = 1  # handed out uncounted, what is too much for a sick disk would be tried for ever
         note_store_errors("postgresql")
         RETRIES.add("settle")
         log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
         if is_away(error):
             self._report_away()
-        self._give_back(sku, lock)
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            self._rests_until[sku] = time.monotonic() + BUSY_SECONDS  # the database is well: on with the next SKU
+            writing.give_back(self._client, sku, token=lock.token)
+        else:
+            self._next_batch = 1  # handed out uncounted, what is too much for a sick disk would be tried for ever
+            self._give_back(sku, lock)
         raise BatchDeferred("the batch stays in flight until the database answers") from error
 
     def _give_back(self, sku: str, lock: Lock) -> None:
@@ -337,13 +342,8 @@ class Settler:
 
 def count_decisions(handed: Handed, settlement: Settlement) -> None:
     """Count a batch that was committed. What waited for a unit to come back is no measure of how fast we decide."""
-    turns = {name: record.seq for name, record in handed.requests if is_only_queued(record)}
+    turns = {name: each.seq for name, each in handed.requests if each.state is State.QUEUED and not each.restored}
     for outcome, count in Counter(record.state.value for _, record in settlement.settled).items():
         DECISIONS.add(outcome, count)
     asked = [turns[name] / 1e6 for name, _ in settlement.settled if name in turns]
     DECISION_SECONDS.observe_since(asked, now=clocks.seconds())
-
-
-def is_only_queued(record: Record) -> bool:
-    """Say whether a request has done nothing but wait for its turn since it was let in."""
-    return record.state is State.QUEUED and not record.restored
