@@ -311,13 +311,14 @@ DATABASE_TIMEOUTS = (
 # A database that vanished without a word is noticed by us, not by its silence.
 DATABASE_SOCKET = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 DATABASE = environ.Env.db_url_config(DATABASE_URL)
+# What the URL asks beyond these, as another name of the program, would clash with what every connection says itself.
+ASKED = {n: v for n, v in DATABASE.get("OPTIONS", {}).items() if n.startswith("ssl") or n == "target_session_attrs"}
 DATABASES = {
     "default": {
         **DATABASE,
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        # What the URL asks of the connection, as sslmode, stays.
-        "OPTIONS": DATABASE.get("OPTIONS", {}) | {"connect_timeout": 3, "options": DATABASE_TIMEOUTS} | DATABASE_SOCKET,
+        "OPTIONS": {**ASKED, "connect_timeout": 3, "options": DATABASE_TIMEOUTS, **DATABASE_SOCKET},
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

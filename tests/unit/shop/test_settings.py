@@ -451,12 +451,12 @@ def test_mails_come_from_the_shop_and_no_password_goes_in_clear(
     assert [fault.split()[0] for fault in faults(started)] == refused if refused else not started.stderr
 
 
-def test_what_the_address_of_the_database_asks_for_stays(tmp_path: Path) -> None:
-    """As TLS; nothing of it replaces a timeout of ours."""
-    url = f"{SAFE['DATABASE_URL']}?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=99"
+def test_tls_that_the_address_of_the_database_asks_for_stays(tmp_path: Path) -> None:
+    """Nothing of it replaces a timeout of ours, or what a connection of the workers says of itself."""
+    url = f"{SAFE['DATABASE_URL']}?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=99&application_name=own"
     code = "from shop.settings import DATABASES; print(*map(DATABASES['default']['OPTIONS'].get, NAMES))"
-    names = f"NAMES = ['sslmode', 'sslrootcert', 'connect_timeout', 'tcp_user_timeout']; {code}"
-    assert start(tmp_path, "-c", names, DATABASE_URL=url).stdout == "verify-full /ca.pem 3 10000\n"
+    names = f"NAMES = ['sslmode', 'sslrootcert', 'connect_timeout', 'tcp_user_timeout', 'application_name']; {code}"
+    assert start(tmp_path, "-c", names, DATABASE_URL=url).stdout == "verify-full /ca.pem 3 10000 None\n"
 
 
 def test_a_mail_server_that_is_no_such_address_is_refused(tmp_path: Path) -> None:
