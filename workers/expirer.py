@@ -75,7 +75,7 @@ class Expirer:
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
         if not isinstance(error, psycopg.errors.LockNotAvailable):
             self._next_batch = 1  # the whole batch may be too much for a sick disk
-        note_store_errors("postgresql")
+            note_store_errors("postgresql")
         RETRIES.add("refused" if isinstance(error, psycopg.ProgrammingError) else "expire")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
         if is_away(error):

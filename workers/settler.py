@@ -300,7 +300,6 @@ class Settler:
 
     def _defer(self, sku: str, lock: Lock, error: psycopg.Error) -> NoReturn:
         """Give the batch back, and say why; begin again with one request. Raises BatchDeferred."""
-        note_store_errors("postgresql")
         RETRIES.add("settle")
         log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
         if is_away(error):
@@ -309,6 +308,7 @@ class Settler:
             self._rests_until[sku] = time.monotonic() + BUSY_SECONDS  # the database is well: on with the next SKU
             writing.give_back(self._client, sku, token=lock.token)
         else:
+            note_store_errors("postgresql")
             self._next_batch = 1  # handed out uncounted, what is too much for a sick disk would be tried for ever
             self._give_back(sku, lock)
         raise BatchDeferred("the batch stays in flight until the database answers") from error

@@ -50,11 +50,16 @@ def state(card: SaleCard, name: str) -> State:
 
 
 def test_a_busy_row_keeps_no_other_line_waiting(
-    settler: Settler, tried: list[tuple[str, Connection]], new_sku: Callable[[], str]
+    settler: Settler,
+    tried: list[tuple[str, Connection]],
+    new_sku: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The control: once the row is free, and has rested, its own line goes on, and nothing was counted against it."""
     busy, other = (make_sale(new_sku(), units=ROUNDS) for _ in range(2))
     (ann,) = road.queue(busy, "ann")
+    unanswered = list[str]()
+    monkeypatch.setattr(settlers, "note_store_errors", unanswered.append)
     with road.own_connection() as keeper:
         keeper.execute("BEGIN")
         keeper.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [busy.sku])
@@ -70,6 +75,7 @@ def test_a_busy_row_keeps_no_other_line_waiting(
     settler._rests_until.clear()
     settler.work_once()
     assert state(busy, ann) is State.HELD
+    assert unanswered == []  # the database answered: no alert says that it did not
     for card in (busy, other):
         assert_books_balance(card)
 
