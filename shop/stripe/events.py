@@ -45,12 +45,13 @@ def read_event(headers: Mapping[str, str], body: bytes) -> Notice | None:
         raise InvalidRequest(f"{HEADER} is missing, too old, or not that of this body") from error
     try:
         event = json.loads(body)
-        return _notice_of_event(event["type"], event["id"], event["data"]["object"])
+        before = event["data"].get("previous_attributes") or {}
+        return _notice_of_event(event["type"], event["id"], event["data"]["object"], before=before)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidRequest("not a valid event") from error
 
 
-def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice | None:
+def _notice_of_event(kind: str, event_id: str, what: dict[str, Any], *, before: dict[str, Any]) -> Notice | None:
     if kind == "checkout.session.completed":
         return captured(what, event_id=event_id)
     if kind == "charge.succeeded":
@@ -59,7 +60,9 @@ def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice |
         return declined(what, event_id=event_id)
     if kind == "charge.refunded":
         return refunded(what, event_id=event_id)
-    if kind == "refund.failed" or (kind == "refund.updated" and what["status"] == "canceled"):
+    # Told again of each later change, as of a note: only the change to "canceled" is news.
+    is_cancelled = kind == "refund.updated" and what["status"] == "canceled" and "status" in before
+    if kind == "refund.failed" or is_cancelled:
         # The money that we took for given back lies in the shop's balance at Stripe: a person must send it.
         log.error("Stripe could not give money back", action="refund_failed", refund=what["id"])
         return _notice("refund_failed", what, units=what["amount"], event_id=event_id)

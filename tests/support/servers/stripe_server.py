@@ -221,7 +221,7 @@ class StripeServer(ThreadingHTTPServer):
 
     def cancel_refund(self, reference: str) -> Object:
         """Let the shop's owner cancel a refund in Stripe's own pages; return the event."""
-        return self.event("refund.updated", self._take_back(reference, status="canceled"))
+        return self.event("refund.updated", self._take_back(reference, status="canceled"), before={"status": "pending"})
 
     def _take_back(self, reference: str, *, status: str) -> Object:
         (refund,) = [each for each in self.refunds.values() if reference in each["metadata"].values()]
@@ -229,12 +229,13 @@ class StripeServer(ThreadingHTTPServer):
         refund["status"] = status
         return refund
 
-    def event(self, kind: str, what: Object) -> Object:
-        """Return an event about an object as it is now."""
+    def event(self, kind: str, what: Object, *, before: Object | None = None) -> Object:
+        """Return an event about an object as it is now. before: what this change replaced, of an update."""
         event = example(
             "event", id=f"evt_{token_hex(12)}", type=kind, created=int(time.time()), api_version=stripe.api_version
         )
         event |= {"data": {"object": json.loads(json.dumps(what))}, "request": {"id": None, "idempotency_key": None}}
+        event["data"] |= {"previous_attributes": before} if before else {}
         self.faults += faults_of("event", event) + faults_of(what["object"], what)
         return event
 

@@ -245,6 +245,10 @@ def test_a_refund_that_was_cancelled_at_stripe_is_owed(card: SaleCard, stripe: S
     assert (payment_state(payment), alarms(payment)) == ("refunded", [])
     assert hear(stripe.cancel_refund(payment.reference)) == NoticeResult.REFUND_DUE
     assert (payment_state(payment), len(alarms(payment))) == ("refund_due", 1)
+    do_act(payment.order, "sent", actor="anna", reason="by transfer")
+    later = stripe.event("refund.updated", refund, before={"metadata": {"note": ""}})
+    assert hear(later) == NoticeResult.NOTHING  # what is written at a refund that was cancelled is no news of its money
+    assert payment_state(payment) == "refunded"
 
 
 def test_what_stripe_says_now_counts_and_not_the_last_event(card: SaleCard, stripe: StripeServer) -> None:
