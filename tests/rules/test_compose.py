@@ -328,6 +328,7 @@ def test_public_logs_can_be_switched_off_although_there_are_keys(name: str) -> N
     told = SERVICES[name]["environment"]["FAIRDROP_SALE_LOG"]
     assert filled(told, {"FAIRDROP_LOG_KEYS": "a key", "FAIRDROP_SALE_LOG": "false"}) == "false"
     assert filled(told, {"FAIRDROP_LOG_KEYS": "a key"}) != "false"
+    assert filled(told, {"FAIRDROP_SALE_LOG": "true"}) == ""  # a notary without keys would not start
 
 
 def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:
