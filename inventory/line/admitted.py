@@ -65,7 +65,10 @@ def all_admitted(client: Client, asked: Since) -> Admitted | None:
     while not page.is_whole:
         # A page may end at another place in each of the three sets: go on after the first of their ends.
         end = _first_end(page)
-        page = None if end is None else _page(client, asked._replace(seq=end))
+        if end is None:
+            log.error("too many records cannot be read", action="log_failed", sku=asked.sku, sale=asked.sale_id)
+            return None
+        page = _page(client, asked._replace(seq=end))
         if page is None or (page.last is None, page.base) != (first.last is None, first.base):
             return None
         found |= dict(page.requests)
