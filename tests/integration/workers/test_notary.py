@@ -135,6 +135,29 @@ def test_what_every_log_has_is_not_read_again(card: SaleCard) -> None:
     assert unread() == []
 
 
+@pytest.mark.parametrize("noted_every", [1, 10_000])
+def test_a_notary_that_starts_does_not_read_again_since_a_sale_went_quiet(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, noted_every: int
+) -> None:
+    """But since a log forked. The control: as long as nothing was noted, the quiet log stands where it stood."""
+    monkeypatch.setattr("workers.notary.NOTED_EVERY", noted_every)
+    quiet, forked, busy = (make_sale(new_sku(), units=4) for _ in range(3))
+    notary = publish()
+    notary._forked.add(forked.sale_id)
+    stood = read_to()
+    road.queue(busy, "ann", "bob")
+    road.settle_line(busy)
+    publish(notary)
+    stand = dict(SaleLog.objects.values_list("sale_id", "cursor"))
+    assert stand[forked.sale_id] <= stood < read_to() == stand[busy.sale_id]
+    assert (stand[quiet.sale_id] == read_to()) is (noted_every == 1)
+    road.queue(quiet, "eve")
+    road.settle_line(quiet)
+    checked(quiet)
+    checked(busy)
+    assert told(quiet)[-2:] == [("admitted",), ("decided", "held")]
+
+
 def test_the_history_is_not_sorted_for_its_newest_rows() -> None:
     """Whatever PostgreSQL knows of the tables, which is nothing in a flood. The control: it sorts when it must."""
     assert "Sort" not in plan_of_reading(IN_ORDER)
