@@ -1,8 +1,6 @@
 // Tells a buyer who looks at another tab that a unit is held for them: by a sound and, where the browser may, by a
 // notification. Only for those who pressed its button; asks for the permission then and at no other time.
 
-import { keep, kept } from "./keeping.js";
-
 const NOTES_HZ = [660, 880];
 const NOTE_SECONDS = 0.25;
 const VOLUME = 0.2;
@@ -10,9 +8,24 @@ const ticket = () => document.querySelector("[data-ticket]");
 const button = () => document.querySelector("[data-alert]");
 const KEPT = `fairdrop:alert:${ticket().dataset.id}`;
 const texts = { ...button().dataset };
-let isOn = kept(KEPT);
+let isOn = isKept();
 let before = ticket().dataset.state;
 let audio = null;
+
+function isKept() {
+  try {
+    return Boolean(localStorage.getItem(KEPT));
+  } catch {
+    return false;
+  }
+}
+
+function keep() {
+  try {
+    if (isOn) localStorage.setItem(KEPT, "on");
+    else localStorage.removeItem(KEPT);
+  } catch { /* then it holds until the page is loaded again */ }
+}
 
 const mayNotify = () => "Notification" in window && Notification.permission === "granted";
 
@@ -59,7 +72,7 @@ function look() {
 // The buyer hears the sound once; a browser plays none later that it did not play at a press.
 export async function press() {
   isOn = !isOn;
-  keep(KEPT, isOn);
+  keep();
   if (isOn) {
     ring();
     if ("Notification" in window) await Notification.requestPermission();

@@ -1,8 +1,6 @@
 // Gets a pass for the sale while the countdown runs, so that it is there before the opening, and gives it to the form.
 // A press that comes before it waits for it, unless the sale asks for passes only in a rush. Loaded by the sale page.
 
-import { keep, kept } from "./keeping.js";
-
 const LEAD_MS = 600_000;
 const RENEW_MS = 60_000;
 const MAX_PAUSE_MS = 30_000;
@@ -16,6 +14,21 @@ let madeAt = -Infinity;
 
 const box = () => document.querySelector("[data-pass]");
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+function keep() {
+  try {
+    if (given) localStorage.setItem(KEPT, JSON.stringify(given));
+    else localStorage.removeItem(KEPT);
+  } catch { /* then it lasts as long as the page */ }
+}
+
+function kept() {
+  try {
+    return JSON.parse(localStorage.getItem(KEPT));
+  } catch {
+    return null;
+  }
+}
 
 function show(what = said) {
   said = what;
@@ -76,7 +89,7 @@ async function get() {
   // Without it (a page that came over plain http) no browser has scrypt's parts.
   const made = globalThis.crypto?.subtle && globalThis.Worker ? await make().catch(() => null) : null;
   [isMaking, given, hasFailed] = [false, made, !made];
-  keep(KEPT, given);
+  keep();
   show(made ? "ready" : "failed");
   madeAt = performance.now();
   look();
@@ -102,7 +115,7 @@ document.addEventListener("submit", (event) => {
   if (!box() || !form.matches("form.buy") || event.submitter?.hasAttribute("formaction")) return;
   if (given) {
     given.isUsed = true; // the next page begins with another one; the same press again needs this one
-    keep(KEPT, given);
+    keep();
   } else if (event.submitter && box().dataset.mode === "always" && !hasFailed) {
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -116,13 +129,13 @@ document.addEventListener("parts-replaced", () => {
   if (box() && "refused" in box().dataset) {
     delete box().dataset.refused;
     [given, hasFailed] = [null, false];
-    keep(KEPT, given);
+    keep();
   }
   show();
   look();
 });
 
-given = kept(KEPT);
+given = kept();
 if (given?.isUsed || (box() && "refused" in box().dataset)) given = null;
 show();
 look();

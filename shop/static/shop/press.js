@@ -1,8 +1,6 @@
 // Sends what a button was pressed for and leads where the shop says; a refusal is shown in place. A press without an
 // answer is sent again, after a reload too. Never makes two requests of one press. Copies a ticket's link.
 
-import { keep, kept } from "./keeping.js";
-
 const MAX_TRIES = 12;
 const ANSWER_MS = 10_000;
 const MAX_PAUSE_MS = 15_000;
@@ -10,6 +8,21 @@ const LEAVING_MS = 8_000;
 const RESUME_MS = 600_000; // later only the next press sends it again
 const KEPT = `fairdrop:press:${location.pathname}`;
 let press = null; // the latest one, until it is answered
+
+function kept() {
+  try {
+    return JSON.parse(localStorage.getItem(KEPT));
+  } catch {
+    return null;
+  }
+}
+
+function keep(unanswered) {
+  try {
+    if (unanswered) localStorage.setItem(KEPT, JSON.stringify(unanswered));
+    else localStorage.removeItem(KEPT);
+  } catch { /* a browser that keeps nothing still sends again while the page is open */ }
+}
 
 function release(button) {
   if (button?.ariaDisabled !== "true") return;
@@ -73,9 +86,9 @@ function again(retryAfterSeconds) {
 
 function answered(response, text) {
   const { button } = press;
-  const unanswered = kept(KEPT);
+  const unanswered = kept();
   press = null;
-  keep(KEPT, null);
+  keep(null);
   const isTold = response.ok && response.headers.get("Content-Type") === "application/json";
   if (isTold || response.redirected) {
     setTimeout(release, LEAVING_MS, button);
@@ -84,7 +97,7 @@ function answered(response, text) {
   const page = pageIn(text);
   if (page) return put(page);
   // Not a page that belongs here, perhaps a network's login: the browser shows it.
-  if (unanswered) keep(KEPT, { ...unanswered, at: 0 });
+  if (unanswered) keep({ ...unanswered, at: 0 });
   if (button?.isConnected) button.form.submit();
   else location.reload();
 }
@@ -107,11 +120,11 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   const waits = press && !press.isSent;
   if (button.ariaDisabled === "true" && !waits) return;
-  const before = kept(KEPT);
+  const before = kept();
   const key = form.elements.idempotency_key;
   if (key && before) key.value = new URLSearchParams(before.body).get("idempotency_key") ?? key.value;
   const body = new URLSearchParams(new FormData(form)).toString();
-  keep(KEPT, "resume" in form.dataset ? { action: form.action, body, at: Date.now() } : null);
+  keep("resume" in form.dataset ? { action: form.action, body, at: Date.now() } : null);
   begin(form.action, body, button);
 });
 addEventListener("online", () => {
@@ -122,7 +135,7 @@ addEventListener("pageshow", (event) => {
   if (event.persisted && !press) document.querySelectorAll("form.buy button").forEach(release);
 });
 
-const unanswered = kept(KEPT);
+const unanswered = kept();
 if (unanswered && Date.now() - unanswered.at < RESUME_MS) {
   const form = [...document.querySelectorAll("form.buy")].find((one) => one.action === unanswered.action);
   for (const [name, value] of new URLSearchParams(unanswered.body)) if (form?.elements[name]) form.elements[name].value = value;

@@ -1,8 +1,6 @@
 // Follows this ticket live: server-sent events, and polling when they do not come. Keeps the signed ticket in the
 // browser and shows it when the server has lost the place. What is typed and not sent stays.
 
-import { keep as keepAs, kept } from "./keeping.js";
-
 const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
 const HIDDEN_MS = 4_000; // a hidden tab asks no more often than this
@@ -49,9 +47,9 @@ async function restore() {
   if (restoring) return;
   restoring = true;
   try {
-    const proof = ticket.dataset.proof || localStorage.getItem(KEPT + ticket.dataset.id);
+    const kept = ticket.dataset.proof || localStorage.getItem(KEPT + ticket.dataset.id);
     const response = await get("/api/v1/tickets/restore", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: proof }),
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: kept }),
     });
     if (!response.ok) return response.status < 429 ? load() : refused(response);
     show(await response.json());
@@ -68,8 +66,11 @@ function rough(seconds, words) {
 
 // The bar begins where this ticket began; at the front it is full.
 function showWay(position) {
-  const start = Math.max(position, kept(BEGAN + ticket.dataset.id));
-  keepAs(BEGAN + ticket.dataset.id, start);
+  let start = position;
+  try {
+    start = Math.max(position, Number(localStorage.getItem(BEGAN + ticket.dataset.id)));
+    localStorage.setItem(BEGAN + ticket.dataset.id, start);
+  } catch { /* then it begins again */ }
   const way = find("way");
   way.max = Math.max(start - 1, 1);
   way.value = position === 1 ? way.max : start - position;
