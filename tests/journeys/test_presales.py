@@ -99,6 +99,7 @@ def test_after_a_sleep_the_page_of_an_address_counts_by_the_server(
         buyer.context.route("**/email/", without_clock)
     buyer.context.add_init_script(PHONE_THAT_SLEEPS)
     prove_address(buyer, card)
+    expect(buyer.page.locator(".timer")).not_to_be_empty()  # it is filled in by a script
     wait_until(lambda: abs(seconds_late(buyer, card)) <= 2, what="it counts down")
     buyer.page.wait_for_load_state("networkidle")  # an ask that is under way during the sleep would be timed wrongly
     buyer.page.evaluate("seconds => { window.slept = 1000 * seconds; }", SLEPT_SECONDS)
