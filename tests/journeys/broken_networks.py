@@ -28,6 +28,7 @@ Change = tuple[str, str]
 PATIENT: Change = ("const ANSWER_MS = 10_000;", f"const ANSWER_MS = {PATIENCE_MS};")
 NO_RETRY: Change = ("const MAX_TRIES = 12;", "const MAX_TRIES = 1;")
 NO_TIMER: Change = ("press.timer = setTimeout(send, ", "press.timer = setTimeout(() => {}, ")
+ONE_TRY: Change = ("const mine = press;", "const mine = press; if (window.tried) return; window.tried = true;")
 NEW_KEYS: Change = (
     "new URLSearchParams(mine.body)",
     'new URLSearchParams(mine.body.replace("_key=", `$&${mine.tries}`))',
