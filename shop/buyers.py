@@ -125,21 +125,13 @@ def token_to_set(token: str, *, issue: Callable[[], str] = new_token) -> str:
 
 
 def token_sent(cookie: Callable[[str], str]) -> str:
-    """Return the token that a browser sent, '' for none. cookie: gives a cookie by its name."""
-    return cookie(COOKIE_NAME) or cookie(OLD_COOKIE_NAME)
+    """Return the token that a browser sent, '' for none. cookie: gives a cookie by its name.
 
-
-def cookie_to_set(cookie: Callable[[str], str], *, issue: Callable[[], str] = new_token) -> str:
-    """As token_to_set, for a browser's cookies: a token of OLD_COOKIE_NAME is given again, under the new name."""
-    token = token_sent(cookie)
-    newer = token_to_set(token, issue=issue)
-    if newer or cookie(COOKIE_NAME):
-        return newer
-    try:
-        verify_token(token)
-    except Unauthenticated:
-        return ""  # another process may know it
-    return token
+    Under OLD_COOKIE_NAME only a token without a day counts, and there is no new one: under TLS any other host of the
+    domain can set that cookie, and a press with it buys for the buyer of its token.
+    """
+    old = cookie(OLD_COOKIE_NAME)
+    return cookie(COOKIE_NAME) or ("" if old.count(".") > 1 else old)
 
 
 def set_cookie_header(token: str) -> bytes:

@@ -17,7 +17,7 @@ from django.conf import settings
 
 from inventory.exceptions import SaleNotFound, Unavailable
 from inventory.redis import clocks
-from shop.buyers import cookie_to_set, issue_buyer, set_cookie_header
+from shop.buyers import issue_buyer, set_cookie_header, token_sent, token_to_set
 from shop.client_address import Origin, origin_of
 from shop.gate.pages import Pages
 from shop.gate.sales.cache import Board
@@ -103,7 +103,7 @@ class FrontPages:
 
     def counted(self, scope: Scope) -> Scope:
         """Return the call of a reader whom Django answers; where too many tokens went, it says that none is given."""
-        would_issue = cookie_to_set(partial(cookie, headers_of(scope)), issue=lambda: NEW) == NEW
+        would_issue = token_to_set(token_sent(partial(cookie, headers_of(scope))), issue=lambda: NEW) == NEW
         if not would_issue or not self._tokens.take(origin_of_scope(scope)):
             return scope
         return {**scope, "headers": [*scope["headers"], (NO_TOKEN.encode(), b"1")]}
@@ -218,7 +218,7 @@ def page_answer(page: Page, headers: Headers, *, issue: Issue | None) -> tuple[H
     """Return a page, or 304 for a reader who has it. issue: gives a token to readers who need one."""
     head = page.head
     is_known = page.etag in headers.get(b"if-none-match", b"")
-    token = cookie_to_set(partial(cookie, headers), issue=issue) if issue else ""
+    token = token_to_set(token_sent(partial(cookie, headers)), issue=issue) if issue else ""
     if is_known or token:
         fields = [*head.headers, (b"set-cookie", set_cookie_header(token))] if token else head.headers
         head = Head(NOT_MODIFIED if is_known else head.status, fields)

@@ -152,4 +152,4 @@ def token_to_give(request: HttpRequest) -> str:
         given = NO_TOKEN not in request.headers
         return buyers.issue_buyer(network_of(client_address(request)))[1] if given else ""
 
-    return buyers.cookie_to_set(cookies_of(request), issue=issue)
+    return buyers.token_to_set(buyers.token_sent(cookies_of(request)), issue=issue)

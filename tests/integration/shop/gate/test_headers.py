@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shop.buyers import token_signer
 from shop.sales.catalogue import SaleCard
 from tests.support.http_calls import JSON, Answer, Caller
 from tests.support.servers.shop_processes import web_process
@@ -205,12 +206,18 @@ def test_under_tls_a_choice_of_language_is_read_under_its_new_name_alone(tls_sho
         assert b'<html lang="en"' in other_host.body
 
 
+def undated(token: str) -> str:
+    """Return the same buyer's token as it was before tokens had a day."""
+    buyer = token.partition(".")[0]
+    return f"{buyer}.{token_signer().sign(buyer)}"
+
+
 def test_under_tls_a_cookie_of_before_goes_on_working_and_gets_the_new_name(
     tls_shop: tuple[Caller, SaleCard],
 ) -> None:
     web, card = tls_shop
     buyer, stranger = web.new_buyer(), web.new_buyer()
-    page, old = f"/sales/{card.slug}/", f"buyer={buyer.token}"
+    page, old = f"/sales/{card.slug}/", f"buyer={undated(buyer.token)}"
 
     def ask(cookie: str) -> Answer:
         headers = {**JSON, "Cookie": cookie, "Sec-Fetch-Site": "same-origin"}
@@ -220,12 +227,28 @@ def test_under_tls_a_cookie_of_before_goes_on_working_and_gets_the_new_name(
     assert asked.status == 202
     for _ in range(2):  # rendered, and from memory
         given = web.get(page, headers={**FORWARDED, "Cookie": old}).headers["set-cookie"]
-        assert given.startswith(f"__Host-buyer={buyer.token};")
-    again = ask(f"__Host-buyer={buyer.token}; buyer={stranger.token}")  # the new name counts
+        assert given.startswith(f"__Host-buyer={buyer.token.partition('.')[0]}.")
+    again = ask(f"__Host-buyer={buyer.token}; buyer={undated(stranger.token)}")  # the new name counts
     assert (again.status, again.json()["request_id"]) == (200, asked.json()["request_id"])
     own = f"/requests/{asked.json()['request_id']}/"
     assert web.get(own, headers={**FORWARDED, "Cookie": old}).status == 200
     # Controls: what is under the new name is not given again; another buyer's cookie is another buyer.
-    assert "set-cookie" not in web.get(page, headers={**FORWARDED, "Cookie": f"__Host-{old}"}).headers
-    assert web.get(own, headers={**FORWARDED, "Cookie": f"buyer={stranger.token}"}).status == 404
-    assert json.loads(ask(f"buyer={buyer.token}x").body)["code"] == "unauthenticated"
+    assert "set-cookie" not in web.get(page, headers={**FORWARDED, "Cookie": f"__Host-buyer={buyer.token}"}).headers
+    assert web.get(own, headers={**FORWARDED, "Cookie": f"buyer={undated(stranger.token)}"}).status == 404
+    assert json.loads(ask(f"{old}x").body)["code"] == "unauthenticated"
+
+
+def test_under_tls_a_token_of_today_under_the_old_name_is_no_buyer(tls_shop: tuple[Caller, SaleCard]) -> None:
+    """Another host of the domain has set it, with a token of its own: its reader becomes a buyer like any other.
+
+    The control is the test above: the same cookie with a token from before there was a prefix.
+    """
+    web, card = tls_shop
+    theirs = web.new_buyer().token
+    headers = {**JSON, "Cookie": f"buyer={theirs}", "Sec-Fetch-Site": "same-origin"}
+    asked = web.call("POST", f"/api/v1/sales/{card.slug}/requests", body='{"quantity":1}', headers=headers)
+    assert (asked.status, asked.json()["code"]) == (401, "unauthenticated")
+    for _ in range(2):  # rendered, and from memory
+        given = web.get(f"/sales/{card.slug}/", headers={**FORWARDED, "Cookie": f"buyer={theirs}"})
+        assert given.headers["set-cookie"].startswith("__Host-buyer=")
+        assert theirs.partition(".")[0] not in given.headers["set-cookie"]
