@@ -16,6 +16,8 @@ KEPT_SECONDS = 900
 # A reader who comes while the very first reading is being made waits for it, not much longer than it takes.
 FIRST_SECONDS = 3.0
 LOOK_AGAIN_SECONDS = 0.05
+# One that takes long is made less often: about a third of the time goes into it, and no other begins while it runs.
+TIMES_AS_LONG = 3
 
 _OWN: dict[str, dict[str, Any]] = {}
 _MUTEX = threading.Lock()
@@ -24,13 +26,18 @@ _MUTEX = threading.Lock()
 def shared(
     name: str, make: Callable[[dict[str, Any] | None], dict[str, Any]], *, every_seconds: float
 ) -> dict[str, Any]:
-    """Return the last reading `name`, or what `make` (given the last one) reads when that is `every_seconds` old."""
+    """Return the last reading `name`, or what `make` (given the last one) reads when that is `every_seconds` old.
+
+    A reading that took long is kept longer: TIMES_AS_LONG what it took.
+    """
     give_up_at = time.monotonic() + FIRST_SECONDS
     while True:
         last = _last(name)
-        if last is not None and time.time() - last["made_at"] < every_seconds:
+        # One that was kept by the version before does not say how long it took.
+        pause = max(every_seconds, TIMES_AS_LONG * last.get("took", 0.0) if last else 0.0)
+        if last is not None and time.time() - last["made_at"] < pause:
             return last
-        if _may_make(name, every_seconds=every_seconds):
+        if _may_make(name, pause=pause):
             return _make(name, make, last)
         if last is not None:
             return last
@@ -39,15 +46,15 @@ def shared(
         time.sleep(LOOK_AGAIN_SECONDS)
 
 
-def _may_make(name: str, *, every_seconds: float) -> bool:
+def _may_make(name: str, *, pause: float) -> bool:
     """Say whether this call is the one that reads; the right to it ends by itself, should its process die."""
-    made = cache.add(f"{name}:reading", "1", timeout=max(1, round(every_seconds)))
+    made = cache.add(f"{name}:reading", "1", timeout=max(1, round(pause)))
     if made is not None:
         return bool(made)
     # The cache is away. One thread of this process reads.
     with _MUTEX:
         last = _OWN.get(f"{name}:reading", {"at": float("-inf")})
-        if time.monotonic() - last["at"] < every_seconds:
+        if time.monotonic() - last["at"] < pause:
             return False
         _OWN[f"{name}:reading"] = {"at": time.monotonic()}
         return True
@@ -57,7 +64,7 @@ def _make(
     name: str, make: Callable[[dict[str, Any] | None], dict[str, Any]], last: dict[str, Any] | None
 ) -> dict[str, Any]:
     began = time.time()
-    reading: dict[str, Any] = {**make(last), "made_at": began}
+    reading: dict[str, Any] = {**make(last), "made_at": began, "took": time.time() - began}
     _OWN[name] = reading
     cache.set(name, json.dumps(reading), timeout=KEPT_SECONDS)
     return reading

@@ -4,8 +4,11 @@ that a stale form is refused. Real servers.
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +24,7 @@ from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import keys
 from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
-from shop.staff import control_room, line_actions, readings
+from shop.staff import control_room, line_actions, readings, shared_reading
 from shop.staff.actions import ROOM_ACTS
 from shop.staff.room import speed
 from shop.staff.shared_reading import shared
@@ -47,10 +50,21 @@ def manager() -> Client:
     return browser_of("manager")
 
 
+def no_cache() -> override_settings:
+    """Let the cache be away."""
+    away = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": f"redis://127.0.0.1:{free_port()}/0",
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.2, "IGNORE_EXCEPTIONS": True},
+    }
+    return override_settings(CACHES={"default": away})
+
+
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every look be a new reading: for tests that look, act and look again."""
     monkeypatch.setattr(control_room, "ROOM_SECONDS", 0)
+    monkeypatch.setattr(shared_reading, "TIMES_AS_LONG", 0)
     monkeypatch.setattr(speed, "SPEED_SECONDS", 3600)  # a busy machine may take long from a decision to the look at it
 
     def forget(name: str, make: Callable[..., Any], *, every_seconds: float) -> dict[str, Any]:
@@ -208,15 +222,37 @@ def test_without_the_cache_each_process_shares_with_itself(
     manager: Client, card: SaleCard, audits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_room, "ROOM_SECONDS", 300)
-    away = {
-        "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": f"redis://127.0.0.1:{free_port()}/0",
-        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.2, "IGNORE_EXCEPTIONS": True},
-    }
-    with override_settings(CACHES={"default": away}):
+    with no_cache():
         live(manager, card)
         live(manager, card)
     assert len(audits) == 1
+
+
+@pytest.mark.parametrize("store", [nullcontext, no_cache])
+@pytest.mark.parametrize(("times", "expected"), [(3, 1), (0, 3)], ids=["long", "control"])
+def test_a_reading_that_takes_long_is_not_begun_again_while_it_runs(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, store: Callable[[], Any], times: int, expected: int
+) -> None:
+    """The control: a pause that does not follow how long the reading takes."""
+    monkeypatch.setattr(shared_reading, "TIMES_AS_LONG", times)
+    name, began = new_sku(), []
+
+    def read_slowly(last: dict[str, Any] | None) -> dict[str, Any]:
+        began.append(last)
+        if len(began) == 1:
+            time.sleep(1.3)
+            shared(name, read_slowly, every_seconds=1)  # as another thread asks meanwhile
+        return {}
+
+    with store():
+        old = {"made_at": time.time() - 60, "took": 10.0}
+        shared_reading._OWN[name] = old
+        cache.set(name, json.dumps(old))
+        shared(name, read_slowly, every_seconds=1)
+        shared_reading._OWN.pop(f"{name}:reading", None)
+        cache.delete(f"{name}:reading")
+        shared(name, read_slowly, every_seconds=1)
+    assert len(began) == expected
 
 
 def test_without_redis_the_database_is_shown(manager: Client, card: SaleCard) -> None:
