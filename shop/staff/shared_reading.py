@@ -53,10 +53,10 @@ def _may_make(name: str, *, pause: float) -> bool:
         return bool(made)
     # The cache is away. One thread of this process reads.
     with _MUTEX:
-        last = _OWN.get(f"{name}:reading", {"at": float("-inf")})
-        if time.monotonic() - last["at"] < pause:
+        last = _OWN.get(f"{name}:reading", {"made_at": 0.0})
+        if time.time() - last["made_at"] < pause:
             return False
-        _OWN[f"{name}:reading"] = {"at": time.monotonic()}
+        _keep_own(f"{name}:reading", {"made_at": time.time()})
         return True
 
 
@@ -65,7 +65,7 @@ def _make(
 ) -> dict[str, Any]:
     began = time.time()
     reading: dict[str, Any] = {**make(last), "made_at": began, "took": time.time() - began}
-    _OWN[name] = reading
+    _keep_own(name, reading)
     cache.set(name, json.dumps(reading), timeout=KEPT_SECONDS)
     return reading
 
@@ -77,3 +77,11 @@ def _last(name: str) -> dict[str, Any] | None:
         return kept
     own = _OWN.get(name)
     return own if own and time.time() - own["made_at"] < KEPT_SECONDS else None
+
+
+def _keep_own(name: str, reading: dict[str, Any]) -> None:
+    """Keep `reading` in this process, and none that is too old to be shown; another thread may do the same."""
+    for other, kept in list(_OWN.items()):
+        if time.time() - kept["made_at"] >= KEPT_SECONDS:
+            _OWN.pop(other, None)
+    _OWN[name] = reading

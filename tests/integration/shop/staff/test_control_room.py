@@ -255,6 +255,20 @@ def test_a_reading_that_takes_long_is_not_begun_again_while_it_runs(
     assert len(began) == expected
 
 
+@pytest.mark.parametrize("store", [nullcontext, no_cache])
+def test_a_process_keeps_no_reading_that_is_too_old_to_be_shown(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, store: Callable[[], Any]
+) -> None:
+    """The control: one that is not as old."""
+    now, own = time.time(), dict[str, Any]()
+    monkeypatch.setattr(shared_reading, "_OWN", own)
+    own.update({"old": {"made_at": now - shared_reading.KEPT_SECONDS}, "newer": {"made_at": now - 60}})
+    name = new_sku()
+    with store():
+        shared(name, lambda _: {}, every_seconds=1)
+    assert set(own) - {f"{name}:reading"} == {"newer", name}
+
+
 def test_without_redis_the_database_is_shown(manager: Client, card: SaleCard) -> None:
     with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"):
         shown = manager.get(room(card))
