@@ -20,7 +20,9 @@ from shop.orders.status import status_answer
 from shop.payments import checkout, notices
 from shop.sales.catalogue import find_sale
 from shop.staff import sale_control
+from tests.support import road
 from tests.support.pages import decided, known_client, make_kite_sale, press, text_of
+from tests.support.shopkeeping import pay
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 MakeSale = Callable[..., Sale]
@@ -282,6 +284,21 @@ def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSal
     for words in ("No unit came back for you", "The shop closed it early."):
         assert (words in text) is decided_after
     assert ("Sold out before your turn" in text) is not decided_after
+
+
+@pytest.mark.parametrize(("language", "not_said"), [("en", "before you."), ("zh-hans", "都比您先提出")])
+def test_one_for_whom_too_few_were_left_is_not_told_that_all_others_asked_before(
+    make_sale: MakeSale, language: str, not_said: str
+) -> None:
+    """Two were wanted and one was left: the next in line got it."""
+    sale, ann, bob = make_sale(units=1, limit=2), Client(), Client()
+    ann.cookies["language"] = language
+    first, second = (press(ann, sale, quantity="2")["Location"], press(bob, sale)["Location"])
+    road.settle_line(find_sale(sale.slug))
+    pay(second.split("/")[2])
+    road.settle_line(find_sale(sale.slug))
+    text = text_of(ann.get(first))
+    assert ('data-state="sold_out"' in text, not_said in text) == (True, False)
 
 
 def test_a_hold_is_counted_by_the_clock_that_ends_it(make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch) -> None:
