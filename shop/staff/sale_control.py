@@ -19,7 +19,9 @@ from django.utils.translation import gettext
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
+from inventory.postgres import look_at_clock
 from inventory.records import StockFigures
+from inventory.redis import clocks
 from shop.client_address import read_mark
 from shop.models import Sale, StaffAct
 from shop.names.changes import change_in_words
@@ -92,7 +94,8 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
     """
 
     def act(sale: Sale) -> str:
-        now = timezone.now()
+        look_at_clock()  # it also decides who waited until the close
+        now = clocks.DATABASE.now()
         # "closed" says that staff ended it early: one that is over by its time only loses its pause.
         before, is_over = sale.operator_state, now >= sale.closes_at
         if before == Sale.OperatorState.CLOSED or (is_over and before != Sale.OperatorState.PAUSED):

@@ -5,10 +5,12 @@ Uses the real servers; no script runs here, so all of it holds for browsers with
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client, override_settings
 from django.utils import timezone
 
@@ -284,6 +286,24 @@ def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSal
     for words in ("No unit came back for you", "The shop closed it early."):
         assert (words in text) is decided_after
     assert ("Sold out before your turn" in text) is not decided_after
+
+
+@pytest.mark.parametrize("ahead_seconds", [300.0, 0.0, -300.0])
+def test_the_close_is_a_moment_of_the_clock_that_decides(
+    make_sale: MakeSale, ahead_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much this machine's clock is off. One was decided before the close, one after it."""
+    (first, ann), (last, bob) = known_client(), known_client()
+    sale = make_sale()
+    before, after = (decided(sale, buyer=buyer, state="sold_out") for buyer in (ann, bob))
+    with monkeypatch.context() as here:
+        here.setattr(clocks.DATABASE, "ahead_seconds", 0.0)
+        here.setattr(time, "time", lambda: time.time_ns() / 1e9 + ahead_seconds)
+        here.setattr(timezone, "now", lambda: datetime.fromtimestamp(time.time(), UTC))
+        sale_control.close(sale.slug, actor="anna")
+    Order.objects.filter(pk=after.pk).update(decided_at=Now())
+    pages = [text_of(who.get(f"/requests/{it.request_id}/")) for who, it in ((first, before), (last, after))]
+    assert ["No unit came back for you" in page for page in pages] == [False, True]
 
 
 @pytest.mark.parametrize(("language", "not_said"), [("en", "before you."), ("zh-hans", "都比您先提出")])
