@@ -380,8 +380,8 @@ RATE_OF_STREAMS = rate("FAIRDROP_RATE_OF_STREAMS", default="4000:400")
 BUYER_DAYS = env.int("FAIRDROP_BUYER_DAYS", default=180)
 if not 1 <= BUYER_DAYS <= 3650:
     raise ImproperlyConfigured("FAIRDROP_BUYER_DAYS must be from 1 to 3650")
-# Passes: how many tries a challenge takes at least (twice as many at most), how long a pass lives after its challenge,
-# and how long a page without script waits for one.
+# Passes: how many tries a challenge takes on average (twice as many at most), how long a pass lives after its
+# challenge, and how long a page without script waits for one.
 PASS_WORK = env.int("FAIRDROP_PASS_WORK", default=600)
 PASS_SECONDS = env.int("FAIRDROP_PASS_SECONDS", default=900)
 PASS_WAIT_SECONDS = env.int("FAIRDROP_PASS_WAIT_SECONDS", default=60)

@@ -36,14 +36,14 @@ def _secrets() -> list[tuple[bytes, bytes]]:
 def make_challenge(card: SaleCard, *, buyer: str) -> dict[str, Any]:
     """Return a challenge for `buyer` in a sale, as ALTCHA writes it.
 
-    Its answer is a number from FAIRDROP_PASS_WORK to twice that, which is in its data as `most`: the tries are bounded,
-    and a page can say how far it is.
+    Its answer is any number from 1 to below twice FAIRDROP_PASS_WORK, which is in its data as `most`: the tries are
+    bounded, and a page can say how far it is. Each is as likely, so nobody saves tries by where they begin.
     """
     work, (signs, answers) = settings.PASS_WORK, _secrets()[0]
     challenge = altcha.create_challenge(
         ALGORITHM,
         COST,
-        counter=work + secrets.randbelow(work),
+        counter=1 + secrets.randbelow(2 * work - 1),
         memory_cost=BLOCK,
         parallelism=1,
         expires_at=int(clocks.seconds()) + CHALLENGE_SECONDS,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import altcha
@@ -135,6 +137,27 @@ def test_a_solved_challenge_is_a_pass_and_the_same_one_again() -> None:
     for card, buyer in ((CARD, BOB), (OTHER, ANN)):
         with pytest.raises(PassRequired, match="not a pass of yours"):
             challenges.redeem(payload, card, buyer=buyer)
+
+
+def test_an_answer_lies_anywhere_so_that_no_first_number_saves_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each half, also its outer half. The control is the answers of before, which all lay in the upper one."""
+    answers: list[int] = []
+
+    def note(*_: object, counter: int, **_more: object) -> SimpleNamespace:
+        answers.append(counter)
+        return SimpleNamespace(to_dict=dict)
+
+    monkeypatch.setattr(altcha, "create_challenge", note)
+    work = 600
+    with override_settings(PASS_WORK=work):
+        for _ in range(200):
+            challenges.make_challenge(CARD, buyer=ANN)
+    assert 1 <= min(answers) < work / 2
+    assert 1.5 * work < max(answers) < 2 * work
+    assert min(work + secrets.randbelow(work) for _ in answers) >= work
+    with override_settings(PASS_WORK=1):
+        challenges.make_challenge(CARD, buyer=ANN)
+    assert answers[-1] == 1
 
 
 def changed(payload: str, **more: Any) -> str:
