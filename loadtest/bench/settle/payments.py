@@ -71,7 +71,7 @@ def measure_payments(fixture: Fixture, run: BenchmarkRun[Plan]) -> PaymentWaits:
         commit_ms=commit_ms,
         call_ms=call.waits_ms,
         asked_per_second=asked.per_second,
-        faults=_faults(fixture, plan=plan, confirm=confirm, call=call),
+        faults=_faults(fixture, plan=plan, confirm=confirm, call=call, asked=asked),
     )
 
 
@@ -110,7 +110,7 @@ def notices_of(payments: list[Payment], *, port: int) -> list[bytes]:
     return requests
 
 
-def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load) -> list[str]:
+def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load, asked: Load) -> list[str]:
     faults = [
         f"{what} were answered {dict(load.statuses)}"
         for what, load in (("notices", confirm), ("calls", call))
@@ -118,6 +118,8 @@ def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load) -> list[
     ]
     if confirm.per_second < plan.payments_per_second * KEPT:
         faults.append(f"{confirm.per_second:.0f} payments a second, {plan.payments_per_second} were meant")
+    if asked.per_second < plan.flood_per_second * KEPT:
+        faults.append(f"{asked.per_second:.0f} asks a second alongside them, {plan.flood_per_second} were meant")
     (paid,) = one_row("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", fixture.sale_id)
     if paid != confirm.statuses[PAID]:
         faults.append(f"{confirm.statuses[PAID]} notices were taken, {paid} orders are paid")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import Any
 
 import pytest
 
 from loadtest.bench.harness.report import Figure, quantile
-from loadtest.bench.load.loader import Pace
+from loadtest.bench.load.loader import Load, Pace
+from loadtest.bench.settle import payments
+from loadtest.bench.settle.plan import FULL
 from loadtest.bench.settle.report import audit_figures, expiry_figures, payment_figures, settlement_figures
 
 GOOD = [10.0] * 98
@@ -38,6 +42,27 @@ def test_a_missed_floor_is_named(figures: list[Figure], broken: list[str]) -> No
 def test_no_payment_at_all_keeps_no_floor() -> None:
     assert math.isnan(quantile([], 0.99))
     assert not all(figure.ok for figure in payment_figures(confirm_ms=[], commit_ms=[], call_ms=[]))
+
+
+@pytest.mark.parametrize(
+    ("paid_per_second", "asked_per_second", "faults"),
+    [
+        (190, 950, []),
+        (190, 949, ["949 asks a second alongside them, 1000 were meant"]),
+        (189, 950, ["189 payments a second, 200 were meant"]),
+    ],
+)
+def test_payments_count_only_alongside_the_flood_that_was_meant(
+    monkeypatch: pytest.MonkeyPatch, paid_per_second: int, asked_per_second: int, faults: list[str]
+) -> None:
+    def load(status: str, per_second: int) -> Load:
+        statuses = Counter({status: per_second})
+        return Load(began_at=0.0, seconds=1.0, answered=per_second, statuses=statuses, waits_ms=[])
+
+    fixture: Any = type("Shop", (), {"sale_id": 1})
+    monkeypatch.setattr(payments, "one_row", lambda *_: (paid_per_second,))
+    paid, asked = load("200", paid_per_second), load("202", asked_per_second)
+    assert payments._faults(fixture, plan=FULL, confirm=paid, call=paid, asked=asked) == faults
 
 
 def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
