@@ -5,6 +5,7 @@ Never slows its arrivals down for a shop that is slow.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,7 +97,6 @@ class OverloadRun:
     offered: float
     goodput: float
     sent: float
-    statuses: Mapping[int, int]
     normal_p99_ms: float
     well_after_seconds: float
     cpu_us: Mapping[str, float] = field(default_factory=dict)
@@ -214,7 +214,6 @@ def _go_beyond(
     end = begin + int(seconds)
     last = end + int(pressure.after_seconds)
     waits = answers.waits_by_second(ADMITTED)
-    p99_ms = [quantile(waits.get(second, []), 0.99) for second in range(last)]
     # The first second also opens what had rested: it is not the normal one.
     normal_ms = quantile(answers.waits_ms(ADMITTED, begin=1.0, end=begin), 0.99)
     return OverloadRun(
@@ -223,17 +222,25 @@ def _go_beyond(
         begin=begin,
         end=end,
         decided=_decided_each_second(fixture, begins_at, seconds=last),
-        p99_ms=p99_ms,
+        p99_ms=[quantile(waits.get(second, []), 0.99) for second in range(last)],
         offered=storm,
         goodput=decided_between([fixture.sale_id], begin=begins_at + begin, seconds=seconds)[0] / seconds,
         sent=share_sent(answers.given_up, begin=begin, end=end, offered=int(storm * seconds)),
-        statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
         cpu_us=drive.cpu_us,
         shop_cpu_us=_cpu_of_a_decision(answers, drive.cpu_us),
         stolen=drive.stolen,
-        well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
+        well_after_seconds=well_after(
+            [p99_of_all(waits.get(second, []), offered=int(calm)) for second in range(end, last)],
+            normal_ms=normal_ms,
+            tolerance=pressure.tolerance,
+        ),
     )
+
+
+def p99_of_all(waits_ms: Sequence[float], *, offered: int) -> float:
+    """Return the p99 in ms of the wait to a 202 of everybody `offered`: for ever for those who were not told it."""
+    return quantile([*waits_ms, *[math.inf] * (offered - len(waits_ms))], 0.99)
 
 
 def share_sent(given_up: Iterable[float], *, begin: float, end: float, offered: int) -> float:

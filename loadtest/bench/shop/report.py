@@ -275,7 +275,7 @@ METHOD = (
     "{pressure.calm:g} × knee for {pressure.calm_seconds:g} s, {pressure.overload:g} × for "
     "{pressure.overload_seconds:g} s, {pressure.calm:g} × again for {pressure.after_seconds:g} s on the same "
     "connections. Goodput: orders decided in PostgreSQL within the overload. Normal again: from then on the p99 of "
-    "every second is within {pressure.tolerance:g} × of what it was before.",
+    "every second is within {pressure.tolerance:g} × of what it was before; a click without a 202 is a wait for ever.",
     "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {scale.most_skus} SKUs, each SKU a fresh one, "
     "{scale.rounds} rounds; and {scale.at_length:,} purchases at the end and the front of a line in which 1,000 to "
     "{scale.longest_line:,} wait, on its way up and again on its way down, begun when Redis does not rewrite its file. "

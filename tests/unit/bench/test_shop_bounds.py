@@ -30,7 +30,16 @@ from loadtest.bench.harness.report import Figure, filled, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import address
 from loadtest.bench.shop.costs import Brake, Cost
-from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, share_sent, spread, well_after
+from loadtest.bench.shop.overload import (
+    OverloadRun,
+    Step,
+    knee_of,
+    next_offer,
+    p99_of_all,
+    share_sent,
+    spread,
+    well_after,
+)
 from loadtest.bench.shop.report import (
     cost_figures,
     memory_figures,
@@ -88,6 +97,11 @@ def test_a_lucky_step_above_one_that_failed_ends_the_search() -> None:
 )
 def test_well_again_means_well_from_then_on(p99_ms: list[float], seconds: float) -> None:
     assert well_after(p99_ms, normal_ms=10, tolerance=2) == seconds
+
+
+@pytest.mark.parametrize(("answered", "p99_ms"), [(1_000, 10.0), (991, 10.0), (990, math.inf), (0, math.inf)])
+def test_who_is_never_told_202_has_waited_for_ever(answered: int, p99_ms: float) -> None:
+    assert p99_of_all([10.0] * answered, offered=1_000) == p99_ms
 
 
 def test_spread_is_half_the_range_over_its_middle() -> None:
@@ -226,7 +240,7 @@ TURNS = [
 SLOW_TURNS = [replace(turn, per_second=turn.per_second / 2) for turn in TURNS]
 OVERLOAD = OverloadRun(
     steps=[], knee=Step(offered=10_000, goodput=10_000), begin=1, end=2, decided=[], p99_ms=[], offered=40_000,
-    goodput=8_000, sent=1.0, statuses={}, normal_p99_ms=1, well_after_seconds=5, shop_cpu_us=100,
+    goodput=8_000, sent=1.0, normal_p99_ms=1, well_after_seconds=5, shop_cpu_us=100,
 )  # fmt: skip
 FLAT = {1: Cost(cpu_us=85, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=1, bytes=310)}
 STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=1, bytes=330)}
