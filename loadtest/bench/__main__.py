@@ -28,11 +28,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = () if options.only_table else BENCHMARKS
     try:
-        failed = [name for name in chosen if _run(name, options) != 0]
+        codes = {name: _run(name, options) for name in chosen}
     except KeyboardInterrupt:
         print("\nInterrupted; the table was not written.", file=sys.stderr)
         return INTERRUPTED_CODE
-    return _end(failed, out=options.out)
+    return _end(codes, out=options.out)
 
 
 def _options() -> argparse.Namespace:
@@ -73,15 +73,20 @@ def _run(name: str, options: argparse.Namespace) -> int:
     return code
 
 
-def _end(failed: list[str], *, out: Path) -> int:
-    """Write the table of the pages that are there, say what was missed, and return the exit code."""
+def _end(codes: dict[str, int], *, out: Path) -> int:
+    """Write the table of the pages that are there, say what was missed, and return the exit code.
+
+    codes: with which each benchmark that ran has ended.
+    """
     pages = {name: page for name in BENCHMARKS if (page := read_page(out, name)) is not None}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "README.md").write_text(page_of(pages))
     reasons = [
         f"{name}: {reason}" for name, page in pages.items() for reason in missed(page.figures, faults=page.faults)
     ]
-    reasons += [f"{name} ended with an error" for name in failed]
+    reasons += [f"{name} has no page" for name in BENCHMARKS if name not in pages]
+    # Its page may be that of an earlier run.
+    reasons += [f"{name} ended with exit code {code}" for name, code in codes.items() if code != 0]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "README.md").write_text(page_of(pages, reasons=reasons))
     say("\n".join(f"✗ {reason}" for reason in reasons) or "✓ Every floor of every benchmark holds.")
     say(f"Written to {out}: README.md")
     return 1 if reasons else 0

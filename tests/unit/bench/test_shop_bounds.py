@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import itertools
-import json
 import math
 import sys
 import threading
@@ -26,7 +25,7 @@ from loadtest.bench.gate.end_to_end import Road
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.charts import Curve, curves
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.report import Figure, filled, missed
+from loadtest.bench.harness.report import Figure, filled
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import address
 from loadtest.bench.shop.costs import Brake, Cost
@@ -49,7 +48,7 @@ from loadtest.bench.shop.report import (
     spike_figures,
 )
 from loadtest.bench.shop.spike import Spike
-from loadtest.bench.summary import BENCHMARKS, page_of, read_page
+from loadtest.bench.summary import BENCHMARKS
 from shop.client_address import origin_of
 from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.embedded.child_process import ChildProcess
@@ -316,35 +315,3 @@ def test_curves_are_drawn_to_scale_and_gaps_are_left_out() -> None:
     floor = 30 + 170
     assert (floor - last[1]) == pytest.approx(2 * (floor - first[1]), rel=0.01)
     assert "&lt;us&gt;" in text
-
-
-def write_page(folder: Path, *, value: float | None) -> None:
-    figure = {"name": "road", "value": value, "unit": "a second", "at_least": 8.0, "limit": 20.0}
-    page = {"title": "The shop", "command": "make bench-shop", "date": "today", "revision": "abc", "quick": False}
-    (folder / "shop.json").write_text(json.dumps({**page, "figures": [figure], "faults": []}))
-
-
-@pytest.mark.parametrize(("value", "reasons"), [(9.0, 0), (7.0, 1), (None, 1)])
-def test_the_table_of_all_names_what_was_missed(tmp_path: Path, value: float | None, reasons: int) -> None:
-    write_page(tmp_path, value=value)
-    page = read_page(tmp_path, "shop")
-    assert page is not None
-    assert len(missed(page.figures, faults=page.faults)) == reasons
-    text = page_of({"shop": page})
-    assert ("✓ Every floor holds." in text) is (reasons == 0)
-    if value == 9.0:
-        assert "| road | 9.00 | a second | ≥ 8.00 | ✓ | 0.45 |" in text
-
-
-def test_a_fault_without_a_figure_is_named_too(tmp_path: Path) -> None:
-    write_page(tmp_path, value=9.0)
-    page = read_page(tmp_path, "shop")
-    assert page is not None
-    assert "- ✗ shop: oversold" in page_of({"shop": replace(page, faults=["oversold"])})
-    assert read_page(tmp_path, "gate") is None
-
-
-def test_a_file_that_is_no_page_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "shop.json").write_text('{"figures": []}')
-    with pytest.raises(ValueError, match="is not the page of a benchmark"):
-        read_page(tmp_path, "shop")
