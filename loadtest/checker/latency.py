@@ -39,17 +39,17 @@ def wait_of(times_ns: Iterable[int]) -> Wait:
 
 
 def due_ns(operation: Operation) -> int:
-    """When this call should have begun: with planned arrivals the wait for a free user is a wait like any other."""
-    return operation.planned_ns or operation.began_ns
+    """When this call should have begun: the wait for a free user is a wait like any other, and so are earlier tries."""
+    return operation.planned_ns or operation.clicked_ns or operation.began_ns
 
 
 def to_admission(records: list[BuyerRecord]) -> Wait:
-    """From a click, as it was planned, to the answer that gives a place in line."""
+    """From a click, as it was planned or first sent, to the answer that gives a place in line."""
     return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if a.outcome == OK)
 
 
 def to_refusal(records: list[BuyerRecord]) -> Wait:
-    """From a click, as it was planned, to a definite no."""
+    """From a click, as it was planned or first sent, to a definite no."""
     return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if is_refusal(a))
 
 

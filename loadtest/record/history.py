@@ -59,6 +59,7 @@ class Operation:
     kind: str  # join, browse, ask, look, recheck, pay, begin, page, choose, cancel, restore, watch, event
     began_ns: int = 0
     planned_ns: int = 0  # when it should have begun by the plan of arrivals; 0: there was no such plan
+    clicked_ns: int = 0  # of an ask, when its click was first sent; 0: an older record
     ended_ns: int = 0
     outcome: str = UNKNOWN
     status: int = 0

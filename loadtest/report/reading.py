@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.checker.buyer_record import BuyerRecord
+from loadtest.checker.latency import due_ns
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.fault_marks import read_faults
 from loadtest.record.facts import read_facts
@@ -77,7 +78,7 @@ def read_run(folder: Path) -> Run:
     run = Run(verdict=verdict, facts=read_facts(folder), books=books)
     history = read_history(folder)
     offsets = clock_offsets(folder)
-    began_ns = [_wall_ns(o.began_ns, o.clock, offsets) for o in history.operations if o.kind == "ask"]
+    began_ns = [_wall_ns(due_ns(o), o.clock, offsets) for o in history.operations if o.kind == "ask"]
     run.began_unix_ns = min(began_ns, default=int(run.facts.get("began_unix_ns") or 0))
     _add_waits(run, history, offsets=offsets)
     _add_samples(run, folder)
@@ -118,11 +119,11 @@ def _add_waits(run: Run, history: History, *, offsets: dict[str, int]) -> None:
         record = BuyerRecord(slug, operations)
         admitted = [ask for ask in record.asks if ask.outcome == OK]
         for asks, waits in ((admitted, run.admissions), (filter(is_refusal, record.asks), run.refusals)):
-            waits += [waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in asks]
+            waits += [waited(due_ns(o), o.ended_ns, o.clock) for o in asks]
         for place in record.places.values():
             first = min((wish.asks[0] for wish in place.wishes), key=lambda ask: ask.began_ns)
             if ended_ns := place.answered_ns():
-                run.decisions.append(waited(first.planned_ns or first.began_ns, ended_ns, first.clock))
+                run.decisions.append(waited(due_ns(first), ended_ns, first.clock))
 
 
 def _add_samples(run: Run, folder: Path) -> None:

@@ -120,7 +120,8 @@ class Conversation:
         """Ask until there is a definite answer; return the code of a no. The key stays the same, so this is safe."""
         self._crowd.counters.attempts += 1
         due_ns = self._due_ns()  # of a click that must be repeated, the first time counts
-        tries, gives_up_ns = 0, now_ns() + int(PATIENCE_SECONDS * NS)
+        clicked_ns = now_ns()
+        tries, gives_up_ns = 0, clicked_ns + int(PATIENCE_SECONDS * NS)
         while tries < MAX_TRIES:
             operation = Operation(
                 kind="ask",
@@ -130,6 +131,7 @@ class Conversation:
                 quantity=wish.quantity,
                 click=click,
                 planned_ns=due_ns,
+                clicked_ns=clicked_ns,
                 network=network_in(self._headers),
             )
             answer = self._send_ask(operation, wish, standby=standby)

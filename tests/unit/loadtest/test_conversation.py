@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
 
+from loadtest.checker import latency
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.plan.population import Visit, Wish
 from loadtest.record.history import Operation
 from loadtest.users import conversation
@@ -26,13 +28,17 @@ class Door:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Iterator[tuple[int, str]]) -> None:
         self.now, self.asks, self._answers = 0.0, list[Operation](), answers
-        monkeypatch.setattr(conversation, "now_ns", lambda: int(self.now * NS))
+        monkeypatch.setattr(conversation, "now_ns", self._now_ns)
         monkeypatch.setattr(gevent, "sleep", self._wait)
 
     def _wait(self, seconds: float) -> None:
         self.now += seconds
 
+    def _now_ns(self) -> int:
+        return int((1 + self.now) * NS)
+
     def send(self, operation: Operation, *_: Any, **__: Any) -> Answer:
+        operation.began_ns = operation.ended_ns = self._now_ns()
         status, code = next(self._answers)
         fill_in(operation, status=status, fields={"code": code, "request_id": "r1", "state": "queued"})
         self.asks.append(operation)
@@ -66,6 +72,19 @@ def test_a_pause_of_a_minute_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_shop_that_is_busy_for_so_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: what is no pause has its tries, as before."""
     assert Door(monkeypatch, then_admitted(BUSY, 12)).meet() == ("unavailable", MAX_TRIES)
+
+
+def test_a_click_that_is_repeated_has_waited_since_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a record from before clicks were kept is read as it was."""
+    no = (409, "limit_reached")
+    for answer, wait in ((ADMITTED, latency.to_admission), (no, latency.to_refusal)):
+        door = Door(monkeypatch, chain(repeat(BUSY, 3), [answer]))
+        door.meet()
+        record = BuyerRecord("drop", door.asks)
+        assert (wait([record]).count, wait([record]).max_ms) == (1, 3 * RETRY_SECONDS * 1000)
+        for ask in door.asks:
+            ask.clicked_ns = 0
+        assert wait([record]).max_ms == 0
 
 
 def test_a_pause_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

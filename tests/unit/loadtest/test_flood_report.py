@@ -21,7 +21,7 @@ from loadtest.report.page import charts_of
 from loadtest.report.reading import Look, Mark, Waited, read_run
 from loadtest.report.timeline import burst_end, growth_a_second, in_parts, over_time, percentile, thinned
 from loadtest.report.words import BAD, GOOD, VOID, sentence_of
-from tests.support.runs.made_up_run import BURST_MS, BURST_SECONDS, FACTS, SECONDS, STEADY_MS, UNITS, make_run, mark
+from tests.support.runs.made_up_run import BURST_MS, BURST_SECONDS, FACTS, MS, SECONDS, STEADY_MS, UNITS, make_run, mark
 
 HOSTILE = '<script>alert(1)</script>"onload="x'
 LOADING = {"src", "href", "srcset", "action", "data", "poster", "xlink:href", "formaction", "background"}
@@ -160,6 +160,22 @@ def test_the_burst_is_kept_apart(tmp_path: Path) -> None:
     parts = in_parts("to refusal", run.refusals, end=end)
     assert (parts.burst.p99_ms, parts.steady.p99_ms, parts.steady.max_ms) == (BURST_MS, STEADY_MS, STEADY_MS)
     assert parts.burst.count + parts.steady.count == len(run.refusals)
+
+
+def test_a_click_that_was_repeated_has_waited_since_the_first_time(tmp_path: Path) -> None:
+    """The control: a record from before clicks were kept."""
+    longest = {}
+    for clicked_ms in (0, 100):
+        (path,) = make_run(tmp_path / str(clicked_ms)).glob("history-*.jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if clicked_ms and line.get("kind") == "ask":
+                line["clicked_ns"] = line["began_ns"] - clicked_ms * MS
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        run = read_run(path.parent)
+        assert min(wait.began for wait in run.admissions) == 0
+        longest[clicked_ms] = [max(wait.took_ms for wait in waits) for waits in (run.admissions, run.refusals)]
+    assert longest == {0: [BURST_MS] * 2, 100: [BURST_MS + 100] * 2}
 
 
 @pytest.mark.parametrize(
