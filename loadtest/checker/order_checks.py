@@ -32,6 +32,12 @@ def out_of_order(case: Case) -> Iterator[Fault]:
     if case.margin_ns is not None and len(by_clock) > 1:
         everybody = [place for places in by_clock.values() for place in places]
         found = _overtaken(everybody, shifts_ns=case.record.shifts_ns, margin_ns=case.margin_ns) | found
+    owners: dict[int, ToldPlace] = {}
+    for place in filter(_seq, case.record.places.values()):
+        owner = owners.setdefault(place.first_seq, place)
+        if owner is not place and not {place.request_id, owner.request_id} & found.keys():
+            at = f"at the place of {owner.request_id} (seq {place.first_seq})"
+            found[place.request_id] = Fault(f"request {place.request_id} stands {at}")
     yield from found.values()
 
 

@@ -6,14 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-from loadtest.record.expectations import (
-    FULL_SET,
-    OF_A_SALE,
-    OF_CLICKS,
-    OF_SHORT_LINES,
-    OF_TROUBLE,
-    RunFacts,
-)
+from loadtest.record.expectations import FULL_SET, OF_A_SALE, OF_CLICKS, OF_SHORT_LINES, OF_TROUBLE, RunFacts
 from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 from tests.support.runs.hand_made_runs import SECOND, Run
 
@@ -111,6 +104,12 @@ def the_same_place_twice(run: Run) -> None:
     """Two requests stand at the same place in line."""
     for operation in run.of("r3", "ask", "look", "cancel", "recheck"):
         operation.seq = 20
+
+
+def the_same_place_for_two_at_once(run: Run) -> None:
+    """The same of two whose asks overlapped, so that neither was surely first."""
+    run.of("r3", "ask")[0].began_ns = run.of("r2", "ask")[0].began_ns
+    the_same_place_twice(run)
 
 
 def passed_over(run: Run) -> None:
@@ -398,6 +397,7 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (shown_to_a_stranger, {"from nowhere": 1}),
     (overtaken, {"out of order": 1}),
     (the_same_place_twice, {"out of order": 1}),
+    (the_same_place_for_two_at_once, {"out of order": 1}),
     (passed_over, {"out of order": 1}),
     (stands_by_for_ever, {"lost": 1}),
     (passed_on_standby, {"out of order": 1}),
