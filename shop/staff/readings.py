@@ -26,14 +26,12 @@ from shop.staff.room import history, speed
 
 LAST = 12
 MAX_LETTERS = 50
-# Ten minutes at one point every two seconds: those that only this page has looked for.
-MAX_POINTS = 300
 CHART_SECONDS = 600.0
 LINE_FIELDS = ("waiting", "waitlisted", "in_flight", "decided", "aside")
 
 
 def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
-    """Return everything a room shows of `sale`, as plain data; last: the reading before, for speeds and charts."""
+    """Return everything a room shows of `sale`, as plain data; last: the reading before, for the speed."""
     stock = sale.stock
     stock.refresh_from_db()
     of_redis = _of_redis(stock.sku)
@@ -51,11 +49,10 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
         "acts": [_act(each) for each in StaffAct.objects.filter(sale=sale)[:LAST]],
         "latency": latency._asdict(),
         "invariants": _invariants(sale),
+        "points": history.read_points(sale.pk, seconds=CHART_SECONDS),
         **of_redis,
     }
     room["rate"] = _rate(room, last)
-    room["live"] = [*(last["live"] if last else []), _point(room)][-MAX_POINTS:]
-    room["points"] = history.with_live(history.read_points(sale.pk, seconds=CHART_SECONDS), room["live"])
     return room
 
 
@@ -158,11 +155,3 @@ def _rate(room: dict[str, Any], last: dict[str, Any] | None) -> float | None:
     before = Sample(last["at"], last["line"]["decided"], last["rate"])
     rate = measure(before, decided=room["line"]["decided"], at=room["at"], min_seconds=0.0).rate
     return None if rate is None else round(rate, 1)
-
-
-def _point(room: dict[str, Any]) -> history.Point:
-    stock, latency, line = room["stock"], room["latency"], room["line"]
-    waiting = line["waiting"] + line["in_flight"] + line["aside"] if line else None
-    figures = [round(room["at"], 3), stock["available"], stock["held"], stock["sold"], waiting, room["rate"]]
-    times = [None if latency[name] is None else round(latency[name], 1) for name in ("p50_ms", "p99_ms")]
-    return [*figures, *times]

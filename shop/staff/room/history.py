@@ -4,7 +4,7 @@ Never says anything of a time in which nobody looked, and never keeps more than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -100,21 +100,6 @@ def read_points(sale_id: int, *, seconds: float | None = None) -> list[Point]:
         if row.until > row.since:
             points.append([row.until.timestamp(), *figures])
         end = row.until
-    return points
-
-
-def with_live(recorded: Sequence[Point], live: Iterable[Point]) -> list[Point]:
-    """Return the recorded points and after them those of `live`, each a look of its own, with what is newer."""
-    points = list(recorded)
-    for point in live:
-        if not points:
-            points.append(point)
-            continue
-        apart = (point[0] or 0.0) - (points[-1][0] or 0.0)
-        if apart > GAP.total_seconds():
-            points.append(_nothing_after(points))
-        if apart > 0:
-            points.append(point)
     return points
 
 

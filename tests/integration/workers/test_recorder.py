@@ -145,11 +145,6 @@ def test_where_nobody_looked_there_is_a_gap_and_no_slope(card: SaleCard) -> None
         record(card, figures, at=began + seconds * SECOND)
     points = [(round(at - began.timestamp(), 3), free) for at, free, *_ in history.read_points(card.sale_id)]
     assert points == [(0, 3), (2, 3), (4, 2), (4.001, None), (60, 2), (62, 2)]
-    later = [[began.timestamp() + seconds, 1, 2, 0, 0, 0.0, None, None] for seconds in (61, 64, 99)]
-    joined = history.with_live(history.read_points(card.sale_id), later)
-    assert [(round((point[0] or 0) - began.timestamp(), 3), point[1]) for point in joined[5:]] == [
-        (62, 2), (64, 1), (64.001, None), (99, 1),
-    ]  # fmt: skip
 
 
 def test_only_the_window_is_read_when_it_is_asked_for(card: SaleCard) -> None:
@@ -223,8 +218,8 @@ def test_a_room_shows_the_recorded_history(card: SaleCard) -> None:
     def free(**query: Any) -> list[float | None]:
         return [point[1] for point in browser.get(address, query).json()["points"]]
 
-    assert free(span="sale")[:5] == [3, 2, None, 3, None]
-    assert free()[:2] == [3, None]
+    assert free(span="sale") == [3, 2, None, 3]
+    assert free() == [3]
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM shop_salesample WHERE sale_id = %s", [card.sale_id])
         assert cursor.fetchone() == (3,)  # who looks writes nothing

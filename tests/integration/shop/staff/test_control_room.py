@@ -26,12 +26,13 @@ from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff import control_room, line_actions, readings, shared_reading
 from shop.staff.actions import ROOM_ACTS
-from shop.staff.room import speed
+from shop.staff.room import history, speed
 from shop.staff.shared_reading import shared
 from tests.support.road import held_lock, own_connection, queue, run, settle_line, take
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of, count_queries
 from workers.embedded.server import free_port
+from workers.reconciler import recorder
 from workers.reconciler.loop import Reconciler
 from workers.reconciler.requested import compare_asked
 
@@ -139,14 +140,27 @@ def test_a_broken_invariant_is_a_red_light(manager: Client, card: SaleCard, fres
     assert "1 units queued at rest" in said["parts"]["invariants"]
 
 
-def test_the_points_of_the_charts_go_on_from_where_the_page_is(manager: Client, card: SaleCard, fresh: None) -> None:
+def test_the_points_of_the_charts_go_on_from_where_the_page_is(
+    manager: Client, card: SaleCard, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(history, "GAP", timedelta(hours=1))
+    worker = recorder.Recorder(redis.connect())
+    assert live(manager, card)["points"] == []
+    worker.work_once()
     first = live(manager, card)
     assert [point[1:5] for point in first["points"]] == [[3, 0, 0, 0]]
+    for _ in range(3):  # the first look knew no pace; then the same row lasts longer
+        worker.work_once()
+    rested = live(manager, card, after=first["points"][-1][0])["points"]
+    assert [point[1:5] for point in rested] == [[3, 0, 0, 0]] * 2
+    worker.work_once()
+    (longer,) = live(manager, card, after=rested[-1][0])["points"]
+    assert longer[1:] == rested[-1][1:]
     queue(card, "ann")
     settle_line(card)
-    at = first["points"][-1][0]
-    said = live(manager, card, after=at)
-    (point,) = said["points"]
+    worker.work_once()
+    (point,) = live(manager, card, after=longer[0])["points"]
     assert point[1:5] == [2, 1, 0, 0]
     assert point[5] > 0
     assert 0 < point[6] <= point[7]
