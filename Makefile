@@ -155,7 +155,7 @@ tamper: $(VENV)/load.stamp ## tamper with copies of a recorded sale's public log
 	@exec env $(LOCAL) $(RUN) -m loadtest.verify
 
 .PHONY: audit
-audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
+audit: $(VENV)/load.stamp ## check every invariant of each sale of the running demo (or of DATABASE_URL) that is not retired
 	@exec $(RUN) manage.py audit
 
 .PHONY: pins

@@ -1,5 +1,5 @@
-"""manage.py audit [SLUG …] [--sale SLUG] [--json] [--thorough] [--watch]: checks every invariant of the sales named,
-or of all. Never repairs anything. Exit code 0 only if there is a sale and all of them hold.
+"""manage.py audit [SLUG …] [--sale SLUG] [--retired] [--json] [--thorough] [--watch]: checks every invariant of the
+sales named, or of all that are not retired. Never repairs anything. Exit code 0 only if there is a sale and all hold.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ CLEAR = "\x1b[H\x1b[J"
 
 
 class Command(BaseCommand):
-    help = "Check every invariant of the sales named (default: all); exit code 1 when one does not hold."
+    help = "Check every invariant of the sales named (default: all not retired); exit code 1 when one does not hold."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slugs", nargs="*", metavar="SLUG", help="sales to audit; all when none is named")
+        parser.add_argument("slugs", nargs="*", metavar="SLUG", help="sales to audit (default: those not retired)")
         parser.add_argument("--sale", action="append", default=[], metavar="SLUG", help="a sale to audit")
+        parser.add_argument("--retired", action="store_true", help="when none is named: audit the retired ones too")
         parser.add_argument("--json", action="store_true", help="print the findings as JSON; a line each with --watch")
         parser.add_argument(
             "--thorough", action="store_true", help="compare every record of Redis, not 2,000 at a time in turn"
@@ -34,11 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often (default: 1)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        slugs = [*options["slugs"], *options["sale"]] or list(
-            Sale.objects.order_by("slug").values_list("slug", flat=True)
-        )
-        if not slugs:  # the wrong database, or one that was not restored yet: nothing was proven
-            raise CommandError("there is no sale to audit")
+        slugs = [*options["slugs"], *options["sale"]] or self.all_slugs(retired=options["retired"])
         if options["watch"]:
             broken = self.watch(
                 slugs, as_lines=options["json"], thorough=options["thorough"], every_seconds=options["every"]
@@ -49,6 +46,16 @@ class Command(BaseCommand):
             broken = [slug for slug, report in reports.items() if not report["ok"]]
         if broken:
             raise CommandError(f"broken: {', '.join(broken)}")
+
+    def all_slugs(self, *, retired: bool) -> list[str]:
+        """Return the sales to audit when none is named. Raises CommandError."""
+        sales = dict(Sale.objects.order_by("slug").values_list("slug", "retired_at"))
+        if not sales:  # the wrong database, or one that was not restored yet: nothing was proven
+            raise CommandError("there is no sale to audit")
+        slugs = [slug for slug, retired_at in sales.items() if retired or retired_at is None]
+        if not slugs:
+            self.stderr.write("every sale is retired; --retired audits them")
+        return slugs
 
     def watch(self, slugs: list[str], *, as_lines: bool, thorough: bool, every_seconds: float) -> list[str]:
         """Show the findings again and again until Ctrl-C; return the sales that were ever broken."""

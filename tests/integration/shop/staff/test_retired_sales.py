@@ -4,6 +4,7 @@ Uses the real servers; its controls show what would happen without each guard.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -211,6 +212,26 @@ def test_its_audit_looks_at_the_database_alone_and_says_so(retired: SaleCard) ->
     assert "only the invariants of the database" in out.getvalue()
     page = browser_of("viewer").get(f"/admin/shop/sale/{retired.sale_id}/audit/").content.decode()
     assert "only the invariants of the database" in page
+
+
+def test_the_command_leaves_retired_sales_out_unless_it_is_asked(
+    retired: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sale, "objects", Sale.objects.filter(stock__sku=retired.sku))
+
+    def audited(*options: str) -> list[str]:
+        out = StringIO()
+        call_command("audit", "--json", *options, stdout=out, stderr=out)
+        said, _, reports = out.getvalue().rpartition("retired audits them\n")
+        assert bool(said) == (reports.strip() == "{}")
+        return list(json.loads(reports))
+
+    assert audited() == []  # no proof, and no fault either: an upgrade between two sales ends well
+    assert audited("--retired") == [retired.slug]
+    fresh = next_sale(retired)
+    assert audited() == [fresh.slug]
+    assert audited("--retired") == [retired.slug, fresh.slug]
+    assert audited(retired.slug) == [retired.slug]
 
 
 def test_its_audit_still_sees_what_is_wrong(retired: SaleCard) -> None:
