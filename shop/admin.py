@@ -91,6 +91,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     ordering = ("-opens_at", "slug")
     actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
+    list_per_page = 25  # the revenue of each is added up from its orders
     list_filter = (OperatorStateFilter, "opens_at", ("retired_at", admin.EmptyFieldListFilter))
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"

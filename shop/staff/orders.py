@@ -233,6 +233,7 @@ class StaffActAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ("at", "sale", "act_text", "actor", "why", "detail_text")
     fields = ("sale", "act_text", "actor", "why", "detail_text", "at")
     list_select_related = ("sale",)
+    show_full_result_count = False
     list_filter = (("act", ActFilter),)
     search_fields = ("sale__slug", "actor")
 
