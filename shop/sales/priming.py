@@ -15,14 +15,14 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Aggregate, BooleanField, Count, Max, Q, Sum
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
 from inventory import ledger, redis
 from inventory.exceptions import SaleNotPrimed
 from inventory.line import priming as line_priming
+from inventory.line import writing
 from inventory.line.priming import Primed
-from inventory.line.writing import live_field
 from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.records import Record, StockFigures
 from inventory.redis import keys
@@ -36,6 +36,9 @@ from shop.sales.catalogue import SaleCard
 MAX_COMMIT = timedelta(minutes=1)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
 ORDINAL_JUMP = 1_000_000
+# What a Redis that may have lost its last writes is told: so many orders at most, those that changed last. Asks wait
+# for it; what is older the reconciler finds.
+MAX_TOLD, LATELY = 5_000, timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +51,8 @@ def prime_sale(slug: str) -> None:
 
 def prime_card(card: SaleCard) -> None:
     """Put `card` into Redis: its terms, its stock and, when Redis was empty, what its buyers hold (I18).
+
+    A Redis that was started again is also told what became of the newest orders: it may have lost that.
 
     Safe to run at any time by anyone. A retired sale is refused with SaleNotPrimed: the database answers for it.
     Raises RedisUnavailable.
@@ -98,6 +103,8 @@ def _begin_ordinals(client: redis.Client, card: SaleCard) -> tuple[SaleCard, boo
 
 def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
     if line_priming.is_primed(client, card.sku):
+        if begins:
+            _tell_latest(client, card.sku)
         return _prime_stock(client, card, begins=begins, lost=lost)
     first = _fill(client, card.sku)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -107,6 +114,14 @@ def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) ->
         _refuse_retired(card)
         _fill(client, card.sku, since=first)
         return _prime_stock(client, card, begins=begins, lost=lost)
+
+
+def _tell_latest(client: redis.Client, sku: str) -> None:
+    """Let no buyer be answered from a record that is older than what the buyer was told (I19)."""
+    orders = Order.objects.filter(sale__stock__sku=sku, sale__retired_at=None, changed_at__gte=Now() - LATELY)
+    told = [writing.Settled(*each) for each in _records_of(orders.order_by("-changed_at")[:MAX_TOLD])]
+    # Nothing of the stock: the priming brings it, or the settlement of what is in flight.
+    writing.publish_changes(client, sku, figures=StockFigures(0, 0, 0, 0), changed=told)
 
 
 def _refuse_retired(card: SaleCard) -> None:
@@ -196,7 +211,7 @@ def _written_after(look: _Look) -> Q:
 def _by_buyer(orders: QuerySet[Order], what: Aggregate, *, zeros: bool) -> list[tuple[str, int]]:
     """Return what orders come to, by the field of their buyer in the hashes of the SKU."""
     found = orders.order_by().values_list("sale_id", "buyer").annotate(what=what).filter(what__gte=0 if zeros else 1)
-    return [(live_field(sale_id=sale_id, buyer=buyer), number) for sale_id, buyer, number in found]
+    return [(writing.live_field(sale_id=sale_id, buyer=buyer), number) for sale_id, buyer, number in found]
 
 
 def _records_of(found: QuerySet[Order]) -> Iterable[tuple[str, Record]]:

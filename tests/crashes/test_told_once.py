@@ -1,9 +1,11 @@
-"""Proves that nothing a buyer was told is taken back when Redis is frozen while they pay and cancel.
-A real web process on a Valkey of its own. Control: an answer from the database alone, with a line that was not told.
+"""Proves that nothing a buyer was told is taken back when Redis is frozen while they pay and cancel, or loses its last
+writes. A real web process on a Valkey of its own. Controls: an answer from the database alone, with a line that was not
+told; a priming that tells Redis nothing of what it lost.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,15 +27,17 @@ from shop.payments import captures, checkout
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.crashes.worker_shop import drifts
 from tests.support.http_calls import Answer, Buyer, Caller, answer_to
 from tests.support.paying import begin, happen, hear, quiet_sandbox, state_of
-from tests.support.servers.shop_processes import web_process
-from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, pay, shop_of
 from tests.support.waiting import wait_until
 
 BUYERS = 12
 PAUSE_SECONDS, MORE_LOOKS = 0.05, 10
 ROOT = "http://127.0.0.1:9"
+TELLING_NOTHING = "import shop.sales.priming\nshop.sales.priming._tell_latest = lambda *_: None\n"
 
 
 @dataclass
@@ -202,16 +206,78 @@ def test_a_notice_is_taken_only_when_the_line_has_heard_of_it(card: SaleCard, va
         assert_books_balance(card)
 
 
+def expire(card: SaleCard, name: str) -> holds.Changes:
+    """Let a hold end, as the expirer does, and tell nobody."""
+    let_holds_end(name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        return holds.expire_due(cursor, sku=card.sku, request_ids=[name])
+
+
 def test_too_late_is_said_only_when_the_line_says_so_too(card: SaleCard) -> None:
     """The expirer could not tell the line; anyone who then pays hears from the database that the hold is over."""
     (name,) = road.queue(card, "buyer-0000000")
     road.settle_line(card)
-    let_holds_end(name)
-    with transaction.atomic(), connection.cursor() as cursor:
-        assert holds.expire_due(cursor, sku=card.sku, request_ids=[name]).changed
+    assert expire(card, name).changed
     with pytest.raises(NotPayable, match="expired"):
         checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
     (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state == State.EXPIRED
     assert Order.objects.get(request_id=name).state == "expired"
+
+
+@pytest.fixture
+def states_across_a_loss(
+    environment: dict[str, str], valkey: OwnStore, card: SaleCard, tmp_path: Path
+) -> Callable[[str], tuple[list[str], list[str]]]:
+    """Return a function that lets Redis lose a payment, the end of a hold and a decision of which the buyers were told.
+
+    It returns what they were told before, and once a newcomer was let in; neither a settler nor a reconciler runs.
+    """
+
+    def lose(change: str) -> tuple[list[str], list[str]]:
+        with web_process(environment, folder=tmp_path, program=program_with(PATIENT_WEB + change)) as web:
+            wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
+            people = [web.new_buyer() for _ in range(4)]
+
+            def ask(buyer: Buyer) -> str:
+                answer = answer_to(partial(web.ask, card.slug, buyer))
+                assert answer.status == 202, answer
+                return str(answer.json()["request_id"])
+
+            def states() -> list[str]:
+                return [web.status(*pair).json()["state"] for pair in zip(names, people, strict=False)]
+
+            names = [ask(buyer) for buyer in people[:2]]
+            road.settle_line(card)
+            names.append(ask(people[2]))
+            (log,) = tmp_path.glob("**/appendonlydir/*.incr.aof")
+            kept = log.stat().st_size
+            pay(names[0])
+            holds.publish(expire(card, names[1]))
+            road.settle_line(card)
+            before = states()
+            valkey.kill()
+            os.truncate(log, kept)
+            valkey.start_again()
+            ask(people[3])
+            return before, states()
+
+    return lose
+
+
+def test_what_redis_lost_is_told_again_before_it_lets_anyone_in(
+    card: SaleCard, states_across_a_loss: Callable[[str], tuple[list[str], list[str]]]
+) -> None:
+    before, after = states_across_a_loss("")
+    assert before == after == ["paid", "expired", "held"]
+    assert drifts(card.slug) == []
+    assert_books_balance(card)
+
+
+def test_a_priming_that_tells_redis_nothing_takes_all_of_it_back(
+    states_across_a_loss: Callable[[str], tuple[list[str], list[str]]],
+) -> None:
+    """The control."""
+    before, after = states_across_a_loss(TELLING_NOTHING)
+    assert (before, after) == (["paid", "expired", "held"], ["held", "held", "queued"])
