@@ -158,7 +158,7 @@ class EmailUsed(LimitReached):
 
 
 class TermsChanged(FairdropError):
-    """The price rose, or the limit fell, since the terms that this request names; nothing was asked for."""
+    """The price rose, or limit or hold time fell, since the terms that this request names; nothing was asked for."""
 
     code, status = "terms_changed", 409
 

@@ -67,7 +67,7 @@ def prime(
     client: Client,
     terms: SaleTerms,
     *,
-    versions: Mapping[int, str],
+    versions: Mapping[str, str],
     figures: StockFigures,
     last_seq: int,
     fence: int,
@@ -76,7 +76,7 @@ def prime(
 ) -> Primed:
     """Write a sale's terms and its stock's figures. Raises RedisUnavailable.
 
-    versions: version → "limit|price|currency" of every terms version there was.
+    versions: of every terms version there was: version → "limit|price|currency", "version:hold" → seconds.
     begins: its ordinals may begin after its base: it was never primed, or the base was moved above a jump.
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     fence: the highest the stock row has seen.

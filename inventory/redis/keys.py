@@ -49,7 +49,8 @@ def stock(sku: str) -> str:
 
 def sales(sku: str) -> str:
     """hash: "sale_id" → "state|opens_us|closes_us|limit|capacity|revision|terms version|changed_us", "sale_id:ordinals"
-    → "last|base|run id of the server", "sale_id:terms:version" → "limit|price|currency". Lives as long as the SKU.
+    → "last|base|run id of the server", "sale_id:terms:version" → "limit|price|currency", "sale_id:terms:version:hold"
+    → seconds. Lives as long as the SKU.
     """
     return f"fd:{{{sku}}}:sales"
 

@@ -130,10 +130,11 @@ def _refuse_retired(card: SaleCard) -> None:
 
 
 def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
-    versions = {
-        terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
-        for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
-    }
+    versions = {}
+    for terms in SaleTerms.objects.filter(sale_id=card.sale_id):
+        versions[f"{terms.version}"] = f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
+        # A field of its own: web processes from before it go on reading the other.
+        versions[f"{terms.version}:hold"] = f"{terms.hold_seconds}"
     # No index finds the last seq, and a Redis that has lost nothing knows it: then nothing is read.
     orders = Order.objects.filter(sale__stock__sku=card.sku) if begins else Order.objects.none()
     return line_priming.prime(

@@ -106,17 +106,20 @@ for _, i in ipairs(standbys) do takes_standby[i] = true end
 local standing = redis.call('ZCOUNT', KEYS[3], STANDBY, '+inf') + redis.call('ZCOUNT', KEYS[4], STANDBY, '+inf')
 
 local function terms_of(version)
-  local text = redis.call('HGET', KEYS[1], ARGV[1] .. ':terms:' .. version) or ''
-  local most, price, currency = string.match(text, '^(%d+)|([%d.]+)|(%u+)$')
-  return tonumber(most or ''), tonumber(price or ''), currency
+  local field = ARGV[1] .. ':terms:' .. version
+  local text, hold = unpack(redis.call('HMGET', KEYS[1], field, field .. ':hold'))
+  local most, price, currency = string.match(text or '', '^(%d+)|([%d.]+)|(%u+)$')
+  return tonumber(most or ''), tonumber(price or ''), currency, tonumber(hold or '')
 end
 -- Return 9 or 10 when who was shown `version` must be asked again, nil when the terms of now keep its promise.
 local function worse_than(version, units)
   if tonumber(version) > tonumber(terms) then return 10 end
-  local most, price, currency = terms_of(version)
-  local most_now, price_now, currency_now = terms_of(terms)
+  local most, price, currency, hold = terms_of(version)
+  local most_now, price_now, currency_now, hold_now = terms_of(terms)
   if not most or not most_now then return 10 end
   if currency ~= currency_now or price_now > price or (most_now < units and units <= most) then return 9 end
+  -- A process from before this was compared tells no hold.
+  if hold and hold_now and hold_now < hold then return 9 end
 end
 
 local seen, position_of = {}, {}

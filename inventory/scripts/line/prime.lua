@@ -6,7 +6,7 @@
 --       ordinal was moved for this server
 --       5 available   6 held   7 sold   8 stock version   9 highest seq the database has seen   10 settled channel
 --       11 sku   12 fence of the stock row   13 fence_ttl_ms   14 for how long an empty Redis decides nobody, in µs
---       then for each terms version of the sale: version, "limit|price|currency"
+--       then for each terms version of the sale: version, "limit|price|currency", "version:hold", its hold in seconds
 -- Returns 1 when the stock was written, 0 when it was not: Redis knew this version or a newer one, or a batch is in
 -- flight, whose settlement brings the stock after it. 2 when nothing was written because this server has lost the last
 -- ordinals it gave, or may have: it was started since the sale was primed. So they must be moved first.

@@ -82,6 +82,16 @@ def test_new_terms_of_an_older_card_leave_the_line_alone(card: SaleCard) -> None
     assert (look.waiting, look.admitted, look.queued) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(("lacking", "code"), [([1], Code.ADMITTED), ([2], Code.ADMITTED), ([], Code.TERMS_CHANGED)])
+def test_terms_of_which_an_older_process_told_no_hold_are_compared_without_it(
+    card: SaleCard, lacking: list[int], code: Code
+) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(hold_seconds=card.hold_seconds - 1)
+    priming.prime_sale(card.slug)
+    run(*(("HDEL", keys.sales(card.sku), f"{card.sale_id}:terms:{version}:hold") for version in lacking))
+    assert admit(card, ask(card, "ann")._replace(terms_version=1))[0].code == code
+
+
 def test_live_units_return_into_an_empty_redis(card: SaleCard) -> None:
     admit(card, ask(card, "ann", quantity=2), ask(card, "bob"))
     settle_line(card)

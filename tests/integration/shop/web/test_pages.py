@@ -259,7 +259,7 @@ def test_a_price_that_rose_since_the_page_was_loaded_is_said_before_anything_is_
     sale_control.change_terms(sale.slug, actor="test", price=Decimal("199.00"))
     answer = client.post(page_of(sale), loaded, headers=OWN_PAGE)
     assert answer.status_code == 409
-    assert "The price is now €199.00" in text_of(answer)
+    assert "The price is now €199.00, up to 1 per person, held for you 10 minutes from your turn." in text_of(answer)
     again = form_in(answer)
     assert (again["idempotency_key"], again["terms_version"]) == (loaded["idempotency_key"], "2")
     assert client.post(page_of(sale), again, headers=OWN_PAGE).status_code == 303
