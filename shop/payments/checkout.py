@@ -30,6 +30,7 @@ class Bill(NamedTuple):
     """What an order costs by its own terms, and how the payment that counts stands ('' when none was begun).
 
     takes_cards: False after too many that were declined. is_taken_by_bank: in a dispute; the shop gave nothing back.
+    is_refund_failed: the buyer's bank did not take it, and nobody asks again.
     """
 
     amount: Decimal
@@ -37,6 +38,7 @@ class Bill(NamedTuple):
     payment_state: str
     takes_cards: bool
     is_taken_by_bank: bool
+    is_refund_failed: bool
 
 
 def root_of(request: HttpRequest) -> str:
@@ -107,8 +109,9 @@ def find_bill(request_id: str) -> Bill | None:
     told = max(order.payments.all(), key=weight, default=None)
     state = told.state if told else ""
     takes_cards = state != Payment.State.DECLINED or not tries.count(order).are_too_many
-    by_bank = told is not None and told.reason == Reason.TAKEN_BY_BANK
-    return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards, by_bank)
+    why = told.reason if told else ""
+    by_bank, has_failed = why == Reason.TAKEN_BY_BANK, why == Reason.REFUND_FAILED
+    return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards, by_bank, has_failed)
 
 
 def _begin(order: Order, *, provider_name: str) -> Payment | None:

@@ -181,7 +181,7 @@ class TicketFace:
             State.CANCELLED: gettext("Given back"),
             State.SOLD_OUT: gettext("Sold out"),
             State.REFUSED: gettext("Refused"),
-            State.REFUNDED: gettext("Money given back"),
+            State.REFUNDED: gettext("Your money goes back"),
         }[State(event.to_state)]
 
     @property

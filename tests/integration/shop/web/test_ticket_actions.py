@@ -13,16 +13,18 @@ from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client, override_settings
 
+from inventory.states import Reason
 from shop import buyers
 from shop.models import Order, Payment, Sale
 from shop.orders import holds, mails
 from shop.orders.numbers import order_number
+from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.provider import Sandbox
 from shop.staff import sale_control
 from tests.support import road
 from tests.support.paying import begin, happen, hear
-from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, pay
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
@@ -208,6 +210,30 @@ def test_a_late_payment_that_went_back_says_so(card: SaleCard) -> None:
     assert "Your money went back" in page
     assert "The payment came after the hold had run out" in page
     assert "Refunded" in page
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "others", "in_any_case"),
+    [
+        ("en", "Your bank did not take the money back", "Your money is on its way back", "Your money goes back"),
+        ("zh-hans", "您的银行未接收退款", "退款正在途中", "款项将退还"),
+    ],
+)
+def test_a_refund_is_not_said_to_be_made_nor_to_come_when_it_does_not(
+    card: SaleCard, language: str, words: str, others: str, in_any_case: str
+) -> None:
+    """The control: one for which the provider was not asked yet."""
+    person = Person(card)
+    person.browser.cookies["language"] = language
+    road.settle_line(card)
+    pay(person.request_id)
+    refunds.refund_order(person.request_id, actor="anna", reason="asked for", ask_now=False)
+    for reason, has_failed in (("asked for", False), (Reason.REFUND_FAILED, True)):
+        Payment.objects.filter(order__request_id=person.request_id).update(reason=reason)
+        page = person.page
+        assert (words in page, others in page) == (has_failed, not has_failed)
+        assert f"<span>{in_any_case}</span>" in page  # in the timeline, of the moment at which it was decided
+        assert not has_failed or not re.search("given back|款项(已|全部)退回", page)
 
 
 def test_a_pause_is_told_to_who_waits(card: SaleCard) -> None:
