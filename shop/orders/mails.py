@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone, translation
@@ -152,6 +153,10 @@ def queue_news(contact_id: int) -> int:
         if not contact.is_warned and _is_nearly_over(order):
             contact.is_warned = True
             news.append("warning")
+        if NEWS[State.REFUNDED] in news:
+            # A receipt that the mail server did not take in time would come after it.
+            waiting = Email.objects.filter(status__in=(STATUS.queued, STATUS.requeued))
+            waiting.filter(headers__contains={REQUEST_HEADER: contact.request_id}).update(expires_at=Now())
         for kind in news:
             _queue(contact, kind, order=order)
         fault_point("in_mail")

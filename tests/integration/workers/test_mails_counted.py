@@ -4,7 +4,7 @@ at all. The server is a real one that refuses an address.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,11 @@ from post_office import mail
 from post_office.models import STATUS, Email
 
 from shop.models import Contact
+from shop.orders import mails
+from shop.payments import refunds
+from tests.support import road
 from tests.support.servers.mail_server import MailServer, mail_server
+from tests.support.shopkeeping import make_sale, pay
 from workers import mailer
 from workers.mailer import MAILS, Mailer
 
@@ -96,6 +100,31 @@ def test_a_mail_refused_for_the_last_time_has_failed_and_is_not_tried_again(serv
         let_be_due()
         counted.append(rise())
     assert counted == [{"put_off": 1}, {"failed": 1}, {}]
+
+
+def test_a_receipt_that_waits_is_not_sent_after_the_news_of_the_refund(
+    server: MailServer, new_sku: Callable[[], str]
+) -> None:
+    """The mail server was away when both had paid. The control is Eve, whose money does not go back."""
+    card = make_sale(new_sku(), units=2)
+    names = road.queue(card, "ada-0000000000000000000", "eve-0000000000000000000")
+    road.settle_line(card)
+    for name, address in zip(names, (ADA, EVE), strict=True):
+        mails.keep_address(name, address, language="en", root="https://drops.shop.example")
+    assert rise() == {"sent": 2}
+    pay(*names)
+    server.refused = {ADA, EVE}
+    assert rise() == {"put_off": 2}
+    refunds.refund_order(names[0], actor="anna", reason="broken")
+    assert rise() == {"put_off": 1}
+    server.refused = set()
+    let_be_due()
+    assert rise() == {"sent": 2}
+    let_be_due()
+    assert rise() == {}
+    sent = sorted((each["To"], each["Subject"]) for each in server.taken)
+    link = "The link of your ticket"
+    assert sent == [(ADA, link), (ADA, "Your money goes back"), (EVE, "Paid: your receipt"), (EVE, link)]
 
 
 def test_what_is_too_late_or_too_early_is_not_counted(server: MailServer) -> None:
