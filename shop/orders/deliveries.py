@@ -13,10 +13,10 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.records import sale_id_of
+from inventory.redis import clocks
 from inventory.states import State
 from shop.models import LAST_CAPTURE, DeliveryAddress, Order, Sale
 
@@ -65,7 +65,7 @@ def find_delivery(request_id: str) -> Delivery | None:
     if order is None:
         return Delivery(address, is_open=False, until=None) if address else None
     until = order.changed_at + CHANGED_FOR if order.state == State.PAID else None
-    return Delivery(address, is_open=until is None or timezone.now() < until, until=until)
+    return Delivery(address, is_open=until is None or clocks.DATABASE.now() < until, until=until)
 
 
 def keep_address(request_id: str, wanted: Mapping[str, str]) -> None:

@@ -17,11 +17,12 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone, translation
+from django.utils import translation
 from post_office.models import PRIORITY, STATUS, Email
 
 from inventory.exceptions import InvalidRequest, RateLimited
 from inventory.fault_injection import fault_point
+from inventory.redis import clocks
 from inventory.signing import Signer
 from inventory.states import State
 from shop.access import emails
@@ -187,7 +188,7 @@ def _is_nearly_over(order: Order) -> bool:
     if order.state != State.HELD or order.hold_expires_at is None:
         return False
     is_long = order.hold_expires_at - order.decided_at >= MIN_HOLD_TO_WARN
-    return is_long and timedelta() < order.hold_expires_at - timezone.now() <= WARNED_BEFORE
+    return is_long and timedelta() < order.hold_expires_at - clocks.DATABASE.now() <= WARNED_BEFORE
 
 
 def _queue(contact: Contact, kind: str, *, order: Order | None = None) -> None:

@@ -8,12 +8,13 @@ from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone, translation
+from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
 
 from inventory.exceptions import SaleNotFound
+from inventory.redis import clocks
 from shop.payments.checkout import root_of
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -31,7 +32,7 @@ LENGTH, REMINDER = timedelta(minutes=15), timedelta(minutes=-5)
 def opening_file(request: HttpRequest, *, slug: str) -> HttpResponse:
     """Return the opening of a sale as text/calendar. Raises SaleNotFound, also when it has opened already."""
     card = catalogue.find_sale(slug)
-    if card.state_at(timezone.now()) != "scheduled":
+    if card.state_at(clocks.now()) != "scheduled":
         raise SaleNotFound
     with translation.override(language_of(request)):
         text = calendar_of(card, address=root_of(request) + reverse("sale", args=[slug]))
@@ -63,7 +64,7 @@ def calendar_of(card: SaleCard, *, address: str) -> bytes:
                 url=address,
                 start=start,
                 end=start + LENGTH,
-                stamp=timezone.now(),
+                stamp=clocks.now(),
                 subcomponents=[reminder],
             )
         )

@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from django.utils import timezone
 from post_office import mail
 from post_office.models import STATUS, Email
 
-from shop.models import Contact
+from shop.models import Contact, Order
 from shop.orders import mails
 from shop.payments import refunds
 from tests.support import road
@@ -125,6 +126,21 @@ def test_a_receipt_that_waits_is_not_sent_after_the_news_of_the_refund(
     sent = sorted((each["To"], each["Subject"]) for each in server.taken)
     link = "The link of your ticket"
     assert sent == [(ADA, link), (ADA, "Your money goes back"), (EVE, "Paid: your receipt"), (EVE, link)]
+
+
+def test_the_warning_of_a_hold_goes_out_in_time_from_a_machine_whose_clock_is_slow(
+    server: MailServer, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = make_sale(new_sku(), units=1, hold_seconds=3600)
+    (name,) = road.queue(card, "ada-0000000000000000000")
+    road.settle_line(card)
+    mails.keep_address(name, ADA, language="en", root="https://drops.shop.example")
+    left = timedelta(minutes=9, seconds=50)
+    Order.objects.filter(request_id=name).update(decided_at=Now() - timedelta(minutes=50), hold_expires_at=Now() + left)
+    slow = timezone.now() - timedelta(minutes=5)
+    monkeypatch.setattr(timezone, "now", lambda: slow)
+    assert mails.queue_news(Contact.objects.get(request_id=name).pk) == 1
+    assert Email.objects.filter(subject="Ten minutes left to pay").exists()
 
 
 def test_what_is_too_late_or_too_early_is_not_counted(server: MailServer) -> None:

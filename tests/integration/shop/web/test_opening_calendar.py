@@ -9,6 +9,7 @@ import pytest
 from django.test import Client, override_settings
 from icalendar import Calendar
 
+from inventory.redis import clocks
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
 from tests.support.shopkeeping import make_sale
@@ -75,3 +76,9 @@ def test_the_page_leads_to_it_before_the_opening_only(card: SaleCard, new_sku: C
     assert found == [(True, 200), (False, 404)]
     assert Client().get("/sales/no-such-sale/opening.ics").status_code == 404
     assert Client().post(f"/sales/{card.slug}/opening.ics").status_code == 405
+
+
+def test_an_opening_lies_ahead_by_the_clock_that_opens(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, status in ((3000.0, 200), (3601.0, 404)):
+        monkeypatch.setattr(clocks.LINE, "ahead_seconds", seconds)
+        assert Client().get(f"/sales/{card.slug}/opening.ics").status_code == status

@@ -334,3 +334,13 @@ def test_a_hold_is_counted_by_the_clock_that_ends_it(make_sale: MakeSale, monkey
     left_seconds = (order.hold_expires_at - told).total_seconds()
     assert all(180 <= each <= 302 for each in (*shown_seconds, left_seconds))
     assert len(shown_seconds) == 1
+
+
+def test_an_address_is_changed_until_then_by_the_clock_that_says_until_when(
+    make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(ships=True), buyer=buyer, state="paid")
+    for seconds, words in ((86_000.0, "It can be changed until"), (86_400.0, "The time to give an address is over.")):
+        monkeypatch.setattr(clocks.DATABASE, "ahead_seconds", seconds)
+        assert words in text_of(client.get(f"/requests/{order.request_id}/"))
