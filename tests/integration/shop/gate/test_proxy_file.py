@@ -8,7 +8,7 @@ import http.client
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -84,6 +84,14 @@ def status_of(caller: Caller, method: str, path: str = "/api/v1/sales") -> int:
     return 0
 
 
+def status_elsewhere(caller: Caller, path: str) -> int:
+    """Return what another address is told."""
+    other = http.client.HTTPConnection("127.0.0.1", caller.port, timeout=60, source_address=("127.0.0.2", 0))
+    with closing(other):
+        other.request("GET", path)
+        return other.getresponse().status
+
+
 @pytest.fixture
 def peers() -> Iterator[list[Peer]]:
     with ExitStack() as running:
@@ -155,10 +163,27 @@ def test_one_address_is_refused_what_is_too_much_and_another_is_served(tmp_path:
         assert ASKS <= asks - len(refused) < asks
         assert refused[-1].json()["code"] == "rate_limited"
         assert (refused[-1].headers["retry-after"], refused[-1].headers["cache-control"]) == ("1", "no-store")
-        other = http.client.HTTPConnection("127.0.0.1", caller.port, timeout=60, source_address=("127.0.0.2", 0))
-        other.request("GET", "/api/v1/sales")
-        assert other.getresponse().status == 200
-        other.close()
+        assert status_elsewhere(caller, "/api/v1/sales") == 200
+
+
+@pytest.mark.parametrize("limit", ["limit_req zone=staff burst=60 nodelay;", ""], ids=["as it is", "control"])
+@pytest.mark.parametrize(
+    "path",
+    ["/admin/login/", "/%61dmin", "/x/../admin/", "/admin/shop/sale/add/", "/api/v1/sales/x/audit", "/api/%0A/audit"],
+)
+def test_one_address_is_refused_much_of_what_staff_need(
+    path: str, limit: str, tmp_path: Path, peers: list[Peer]
+) -> None:
+    """With a slower rate than the file's, however the path is written. The control: without the limit all is served."""
+    file = FILE.replace("rate=10r/s", "rate=1r/m").replace("limit_req zone=staff burst=60 nodelay;", limit)
+    with nginx(tmp_path, peers, file=file) as caller:
+        answers = [status_of(caller, "GET", path) for _ in range(300)]
+        assert set(answers[:60]) == {200}
+        assert set(answers[100:]) == {429 if limit else 200}
+        assert status_elsewhere(caller, path) == 200
+        # All else goes on for them, also a sale of such a name.
+        for other in ("/", "/api/v1/sales/new-audit", "/static/admin/css/base.css"):
+            assert status_of(caller, "GET", other) == 200
 
 
 def test_one_address_holds_so_many_connections(tmp_path: Path) -> None:
