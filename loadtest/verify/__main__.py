@@ -25,6 +25,7 @@ NEVER_SEEN = (
     "an ask that was delayed before it was answered",
     "two views of one log, a log that was written again, while nobody compares checkpoints",
     "whether a loss that was declared was one",
+    "a hold that ended before its promised time",
     "who stands behind a pseudonym",
 )
 
