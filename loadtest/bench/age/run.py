@@ -111,7 +111,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     return AgeRound(
         side=shop.name,
         decided=len(waits),
-        told_p50_ms=load.wait_ms(0.5),
+        told_p50_ms=quantile(load.waits_ms, 0.5),
         decided_p50_ms=quantile(waits, 0.5),
         decided_p99_ms=quantile(waits, 0.99),
         cpu_us=sum(after[name] - before[name] for name in after) * 1_000_000 / max(1, len(decisions)),

@@ -11,6 +11,7 @@ from functools import partial
 
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import in_turns, repeat_disturbed
+from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import WebServer
 from loadtest.bench.load.loader import UNAVAILABLE, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
@@ -103,8 +104,8 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
         side=contender.name or server.child.name,
         per_second=load.per_second,
         busy=used / plan.whole_seconds,
-        wait_p50_ms=load.wait_ms(0.5),
-        wait_p99_ms=load.wait_ms(0.99),
+        wait_p50_ms=quantile(load.waits_ms, 0.5),
+        wait_p99_ms=quantile(load.waits_ms, 0.99),
         stolen=stolen.share(),
         unavailable=load.unavailable,
     )

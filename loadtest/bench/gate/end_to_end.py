@@ -14,6 +14,7 @@ from inventory.redis import Client, connect, run_commands
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of
+from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
@@ -162,8 +163,8 @@ def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], held_b
         seconds=load.seconds,
         asked=asked,
         decided=in_books,
-        wait_p50_ms=load.wait_ms(0.5),
-        wait_p99_ms=load.wait_ms(0.99),
+        wait_p50_ms=quantile(load.waits_ms, 0.5),
+        wait_p99_ms=quantile(load.waits_ms, 0.99),
         audit_faults=faults,
         web_mib=memory[0],
         settler_mib=memory[1],

@@ -54,10 +54,6 @@ class Load:
         """The share of all answers that were 503: a store was too slow for a moment."""
         return self.statuses[UNAVAILABLE] / sum(self.statuses.values())
 
-    def wait_ms(self, share: float) -> float:
-        """Return the wait in ms that `share` (0 to 1) of the answers did not pass."""
-        return self.waits_ms[min(len(self.waits_ms) - 1, int(len(self.waits_ms) * share))] if self.waits_ms else 0.0
-
     def must_be(self, status: str, *, of: str, also: Collection[str] = ()) -> None:
         """Raise LoadFailed unless every answer had `status`. of: who answered; also: others, which are counted."""
         if set(self.statuses) - set(also) != {status}:

@@ -14,6 +14,7 @@ from itertools import repeat
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say, say_fields
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
+from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import WebServer, kept_connection, post_json, running_shop
 from loadtest.bench.harness.timing import again_and_again
 from loadtest.bench.load.arrivals import allow_connections
@@ -120,8 +121,8 @@ def one_round(side: str, web: WebServer, fixture: Fixture, *, counts: Counts | N
     return PurchaseRound(
         side=side,
         asked_per_second=load.per_second,
-        p50_ms=load.wait_ms(0.5),
-        p99_ms=load.wait_ms(0.99),
+        p50_ms=quantile(load.waits_ms, 0.5),
+        p99_ms=quantile(load.waits_ms, 0.99),
         busy=(machine.cpu_seconds(web.child) - used) / passed,
         messages_per_second=(counts.messages.value - messages) / passed if counts else 0.0,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import signal
 import socket
@@ -150,6 +151,17 @@ def test_a_round_in_which_too_many_streams_ended_does_not_count(
     fixture: Any = SimpleNamespace(slug="streams")
     with pytest.raises(LoadFailed, match="101 streams ended") if fails else nullcontext():
         streams_run.one_round("alongside", web, fixture, counts=counts, plan=Plan(streams=2_000))
+
+
+def test_a_round_in_which_nobody_was_answered_has_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no number, and so keeps no bound; a wait of nothing would keep every one."""
+    load = Load(began_at=0.0, seconds=1.0, answered=0, statuses=Counter(), waits_ms=[])
+    monkeypatch.setattr(streams_run, "ask", lambda *_, **__: load)
+    monkeypatch.setattr(streams_run.machine, "cpu_seconds", lambda _: 0.0)
+    web: Any = SimpleNamespace(child=None, port=0)
+    fixture: Any = SimpleNamespace(slug="streams")
+    found = streams_run.one_round("alone", web, fixture, counts=None, plan=Plan())
+    assert [math.isnan(wait) for wait in (found.p50_ms, found.p99_ms)] == [True, True]
 
 
 class SlowChild:
