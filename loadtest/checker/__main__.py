@@ -25,7 +25,7 @@ from loadtest.record.expectations import (
     expectations_from,
     read_run,
 )
-from loadtest.record.history import History, read_history
+from loadtest.record.history import History, history_files, read_history
 from loadtest.shop_api import ShopApi, ShopError
 
 HOLDS, BROKEN, NOTHING_TO_JUDGE = 0, 1, 2
@@ -126,9 +126,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
         facts = facts_of(options)
+        for folder in options.folders:
+            if not history_files(folder):
+                raise NothingToJudge(f"There is no record in {folder}: files of clients are called history-*.")
         history = read_history(*options.folders)
-        if not history.files:
-            raise NothingToJudge(f"There is no record in {options.folders[0]}: files of clients are called history-*.")
         books = books_of(options, history=history)
         verdict = judge_folder(*options.folders, history=history, books=books, facts=facts)
     except (NothingToJudge, ShopError, UnknownExpectation) as error:

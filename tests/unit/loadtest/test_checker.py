@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,16 +11,14 @@ import pytest
 
 from loadtest.checker.__main__ import main
 from loadtest.checker.stock_checks import IN_THE_BOOKS
-from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE, judge
+from loadtest.checker.verdict import judge
 from loadtest.record.expectations import (
     EXPECTATIONS,
     FULL_SET,
     OF_A_SALE,
     OF_SHORT_LINES,
-    RUN_FILE,
     RunFacts,
     expectations_from,
-    write_run,
 )
 from loadtest.record.history import FAIL, OK, UNKNOWN, History, Operation
 from tests.rules.sources import ROOT
@@ -31,7 +28,6 @@ from tests.support.runs.hand_made_faults import (
     break_invariant,
     nobody_left,
     nobody_paid_late,
-    one_unit_too_many,
     overtaken,
     sent_away_too_early,
     sold_to_nobody,
@@ -392,90 +388,3 @@ def test_the_records_of_two_machines_may_lie_in_two_folders(tmp_path: Path) -> N
     (tmp_path / "history-there.jsonl").rename(other / "history-there.jsonl")
     assert main([str(tmp_path)]) == 1
     assert main([str(tmp_path), str(other)]) == 0
-
-
-# The command.
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    """Return the folder of a clean run."""
-    run = Run()
-    write_machine(tmp_path, "here", run.operations, clock="here")
-    write_books(tmp_path, run)
-    return tmp_path
-
-
-def test_a_kept_run_is_judged_again(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(kept)]) == 0
-    assert "The record: 37 calls of 1 process, 0 without a definite answer" in capsys.readouterr().out
-    run = Run()
-    overtaken(run)
-    write_machine(kept, "here", run.operations, clock="here")
-    assert main([str(kept), "--json"]) == 1
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((kept / VERDICT_FILE).read_text())
-    assert [check["name"] for check in printed["checks"] if check["count"]] == ["out of order"]
-
-
-def test_the_books_can_be_given_as_the_audit_command_prints_them(kept: Path) -> None:
-    run = Run()
-    (kept / AUDIT_FILE).unlink()
-    audit = kept / "printed.json"
-    audit.write_text(json.dumps({SALE: run.book["after"]}))
-    assert main([str(kept), "--audit", str(audit)]) == 0
-    one_unit_too_many(run)
-    audit.write_text(json.dumps({SALE: run.book["after"]}))
-    assert main([str(kept), "--audit", str(audit)]) == 1
-    audit.write_text(json.dumps({"another": run.book["after"]}))
-    assert main([str(kept), "--audit", str(audit)]) == 1  # the audit of this sale is missing
-
-
-def test_what_is_kept_with_a_run_can_be_said_otherwise(kept: Path) -> None:
-    run = Run()
-    nobody_paid_late(run)
-    write_machine(kept, "here", run.operations, clock="here")
-    assert main([str(kept)]) == 1
-    write_run(kept, expects=FULL_SET - {"paid_late"}, files=1, seed=7)
-    assert main([str(kept)]) == 0
-    assert main([str(kept), "--expects", ",".join(sorted(FULL_SET))]) == 1
-    write_run(kept, files=2)
-    assert main([str(kept)]) == 1
-    assert json.loads((kept / RUN_FILE).read_text()) == {
-        "expects": sorted(FULL_SET - {"paid_late"}), "files": 2, "seed": 7,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--expects", "sold_out,rain"], "rain: a run can be expected to show sold_out"),
-        (["--audit", "no-such-file"], "no-such-file is no audit"),
-        (["--host", "http://127.0.0.1:1"], "No shop answers at http://127.0.0.1:1"),
-    ],
-)
-def test_what_cannot_be_judged_is_said_in_one_sentence(
-    kept: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(kept), *words]) == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_without_a_record_or_books_there_is_nothing_to_judge(
-    kept: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (kept / AUDIT_FILE).unlink()
-    assert main([str(kept)]) == 2
-    assert "give the shop's --host, or an --audit" in capsys.readouterr().err
-    assert main([str(tmp_path_factory.mktemp("empty"))]) == 2
-    assert "There is no record" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", [AUDIT_FILE, RUN_FILE, "printed.json"])
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"expects": 7}'])
-def test_a_file_that_is_damaged_leaves_nothing_to_judge(
-    kept: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (kept / name).write_text(text)
-    assert main([str(kept), *(["--audit", str(kept / name)] if name == "printed.json" else [])]) == 2
-    assert capsys.readouterr().err.startswith(str(kept / name))
