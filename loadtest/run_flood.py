@@ -60,7 +60,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--demo", action="store_true", help="flood fresh sales of the demo that runs from this checkout"
     )
-    parser.add_argument(
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
         "--artefacts", default="", help="folder in which this run gets one of its own, with CSV and HTML"
     )
     parser.add_argument(
@@ -72,7 +73,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
     parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
-    parser.add_argument(
+    places.add_argument(
         "--history", default="", help="folder for record and verdict; none: one of its own in out/flood"
     )
     parser.add_argument("--run-time", type=int, default=0, help="seconds after which buyers are sent home")
@@ -240,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.runs:
             print(f"All runs: {write_index(Path(options.runs))}", flush=True)
         return code
-    except ShopError as error:
+    except (ShopError, OSError) as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loadtest import run_flood
 from loadtest.plan import options as arguments
 from loadtest.plan.population import BUILT_IN, EVERYBODY, EVERYBODY_MIX, SHOPPER
 from loadtest.shop_api import ShopError
@@ -83,6 +85,20 @@ def test_what_makes_no_sense_is_said_in_a_sentence(page: Page, field: str, value
     setattr(options, field, value)  # as the page would
     with pytest.raises(ShopError, match=sentence):
         arguments.wanted_from(options)
+
+
+def test_a_run_is_kept_in_the_one_folder_that_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_flood.parse(["--history", str(tmp_path), "--artefacts", str(tmp_path)])
+    assert "not allowed with argument" in capsys.readouterr().err
+    monkeypatch.setattr(run_flood, "check", lambda _: ["drop"])
+    monkeypatch.setattr(run_flood.signal, "signal", lambda *_: None)
+    file = tmp_path / "a-file"
+    file.touch()
+    assert run_flood.main(["--history", str(file)]) == 2
+    assert capsys.readouterr().err == f"[Errno 17] File exists: '{file}'\n"
 
 
 def test_a_host_that_is_not_here_wants_a_flag(page: Page) -> None:
