@@ -53,7 +53,7 @@ demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the 
 .PHONY: flood
 flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USERS= MIX= SECONDS= PROCESSES= HOST= SALES=)
 	@exec env $(LOCAL) $(RUN) -m loadtest.run_flood --artefacts out/flood --shape $(SHAPE) --mix "$(MIX)" \
-	  --rate $(RATE) --knee-rate $(RATE) --seconds $(SECONDS) --users $(USERS) --processes $(PROCESSES) \
+	  --rate $(RATE) --seconds $(SECONDS) --users $(USERS) --processes $(PROCESSES) \
 	  --sales "$(SALES)" $(if $(SHOP),--host "$(SHOP)",--demo --host http://127.0.0.1:$(PORT))
 
 .PHONY: test

@@ -55,7 +55,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shape", choices=[CLOSED, *PLANS], default=CLOSED, help="how buyers arrive; see the docs")
     parser.add_argument("--mix", choices=[AUTO_MIX, *MIXES], default=AUTO_MIX, help="who comes")
     parser.add_argument("--rate", type=float, default=0.0, help="with a shape: buyers a second")
-    parser.add_argument("--knee-rate", type=float, default=0.0, help="with the shape overload: buyers a second")
     parser.add_argument("--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming")
     parser.add_argument(
         "--demo", action="store_true", help="flood fresh sales of the demo that runs from this checkout"
@@ -116,9 +115,7 @@ def _plan(options: argparse.Namespace, *, wanted: arguments.Wanted) -> int:
     if options.shape == CLOSED:
         options.run_time = options.run_time or CLOSED_SECONDS
         return wanted.buyers
-    arrivals = arrivals_of(
-        options.shape, rate=wanted.rate, knee_rate=wanted.knee_rate, seconds=wanted.seconds, seed=wanted.seed
-    )
+    arrivals = arrivals_of(options.shape, rate=wanted.rate, seconds=wanted.seconds, seed=wanted.seed)
     options.run_time = options.run_time or int(arrivals.seconds) + SHAPE_EXTRA_SECONDS
     return arrivals.total
 
@@ -129,7 +126,7 @@ def locust_command(options: argparse.Namespace, *, sales: list[str], folder: Pat
     files = [PROJECT / "loadtest" / "locustfile.py"]
     if options.shape != CLOSED:
         files.append(PROJECT / "loadtest" / "shapes" / f"{options.shape}.py")
-        words += ["--rate", str(options.rate), "--knee-rate", str(options.knee_rate), "--seconds", str(options.seconds)]
+        words += ["--rate", str(options.rate), "--seconds", str(options.seconds)]
     words += ["--locustfile", ",".join(str(file) for file in files), "--mix", options.mix]
     words += ["--json-file", str(folder / "locust")]
     if options.artefacts:

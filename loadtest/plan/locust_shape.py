@@ -25,9 +25,7 @@ class ArrivalShape(LoadTestShape):
 
     def arrivals(self, wanted: Wanted) -> Arrivals:
         """Return who comes when; raises ShopError when nobody would."""
-        return arrivals_of(
-            self.plan, rate=wanted.rate, knee_rate=wanted.knee_rate, seconds=wanted.seconds, seed=wanted.seed
-        )
+        return arrivals_of(self.plan, rate=wanted.rate, seconds=wanted.seconds, seed=wanted.seed)
 
     def tick(self) -> tuple[int, float] | None:
         """Return users and how many begin a second: all at once. The run ends by itself when the last has left."""

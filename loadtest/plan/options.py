@@ -55,9 +55,6 @@ def declare(parser: Any) -> None:
     )
     parser.add_argument("--rate", type=float, default=0.0, help="with a shape: buyers a second; 0: as the shape wants")
     parser.add_argument(
-        "--knee-rate", type=float, default=0.0, help="with the shape overload: buyers a second at the knee"
-    )
-    parser.add_argument(
         "--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming; 0: as the shape wants"
     )
     parser.add_argument(
@@ -81,7 +78,6 @@ class Wanted:
     seed: int
     mix: str
     rate: float
-    knee_rate: float
     seconds: float
     remote: bool
 
@@ -109,11 +105,11 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
     except (TypeError, ValueError) as error:
         raise ShopError("buyers, attempts and seed must be whole numbers.") from error
     try:
-        rate, knee_rate, seconds = (float(getattr(options, name) or 0) for name in ("rate", "knee_rate", "seconds"))
+        rate, seconds = (float(getattr(options, name) or 0) for name in ("rate", "seconds"))
     except ValueError as error:
-        raise ShopError("rate, knee-rate and seconds must be numbers.") from error
-    if not all(isfinite(number) and number >= 0 for number in (rate, knee_rate, seconds)):
-        raise ShopError("rate, knee-rate and seconds must not be below zero.")
+        raise ShopError("rate and seconds must be numbers.") from error
+    if not all(isfinite(number) and number >= 0 for number in (rate, seconds)):
+        raise ShopError("rate and seconds must not be below zero.")
     if options.mix not in (AUTO_MIX, *MIXES):
         raise ShopError(f"There is no mix {options.mix!r}: take one of {', '.join([AUTO_MIX, *MIXES])}.")
     if buyers < 1 or attempts < buyers:
@@ -128,7 +124,6 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
         seed=seed,
         mix=options.mix,
         rate=rate,
-        knee_rate=knee_rate,
         seconds=seconds,
         remote=bool(options.allow_remote),
     )

@@ -35,7 +35,7 @@ def knee(rate: float, seconds: float) -> tuple[Stage, ...]:
 
 
 def overload(rate: float, seconds: float) -> tuple[Stage, ...]:
-    """The knee, twice and four times the knee, and the knee again: what is left of it, and how soon it is well."""
+    """The knee (`rate`), twice and four times it, and the knee again: what is left of it, and how soon it is well."""
     each = seconds / len(OVERLOADS)
     return tuple(Stage(name, each, rate * times, rate * times) for name, times in OVERLOADS)
 
@@ -59,32 +59,30 @@ def double_wave(rate: float, seconds: float) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ShapePlan:
-    """A shape with what it takes when nothing else is said."""
+    """A shape with what it takes when nothing else is said; rate 0: it must be said."""
 
     stages: Callable[[float, float], tuple[Stage, ...]]
     rate: float
     seconds: float
-    needs_knee: bool = False
 
 
 PLANS = {
     "smoke": ShapePlan(smoke, 20, 15),
     "doors_open": ShapePlan(doors_open, 60, 30),
     "knee": ShapePlan(knee, 120, 60),
-    "overload": ShapePlan(overload, 0, 80, needs_knee=True),
+    "overload": ShapePlan(overload, 0, 80),
     "soak": ShapePlan(soak, 40, 600),
     "double_wave": ShapePlan(double_wave, 80, 50),
 }
 
 
-def arrivals_of(shape: str, *, rate: float, knee_rate: float, seconds: float, seed: int) -> Arrivals:
+def arrivals_of(shape: str, *, rate: float, seconds: float, seed: int) -> Arrivals:
     """Return a shape's arrivals; 0 means: as the shape wants. Raises ShopError when nobody would come."""
     plan = PLANS[shape]
-    if plan.needs_knee:
-        rate = knee_rate
-        if not rate:
-            raise ShopError(f"The shape {shape} needs --knee-rate, buyers a second; the shape knee finds it.")
-    arrivals = Arrivals(plan.stages(rate or plan.rate, seconds or plan.seconds), seed)
+    rate = rate or plan.rate
+    if not rate:
+        raise ShopError(f"The shape {shape} needs --rate, buyers a second at the knee; the shape knee finds it.")
+    arrivals = Arrivals(plan.stages(rate, seconds or plan.seconds), seed)
     if arrivals.total < 1:
         raise ShopError("With this rate and these seconds nobody comes.")
     return arrivals

@@ -1,4 +1,4 @@
-"""The knee, twice and four times the knee, and the knee again (--knee-rate). Then: how soon is it well?
+"""The knee, twice and four times the knee, and the knee again (--rate). Then: how soon is it well?
 Usage: locust -f loadtest/locustfile.py,loadtest/shapes/overload.py
 """
 
@@ -8,6 +8,6 @@ from loadtest.plan.locust_shape import ArrivalShape
 
 
 class Overload(ArrivalShape):
-    """The knee, twice and four times the knee, and the knee again (--knee-rate)."""
+    """The knee, twice and four times the knee, and the knee again (--rate)."""
 
     plan = "overload"

@@ -60,7 +60,7 @@ def test_a_seed_names_the_instants_and_they_are_no_comb() -> None:
 
 
 def test_who_stands_at_the_door_comes_in_one_instant() -> None:
-    plan = arrivals_of("doors_open", rate=100, knee_rate=0, seconds=10, seed=1)
+    plan = arrivals_of("doors_open", rate=100, seconds=10, seed=1)
     instants = list(plan.instants_ns())
     assert plan.total == len(instants) == 1000
     assert instants.count(0) == 400
@@ -68,19 +68,19 @@ def test_who_stands_at_the_door_comes_in_one_instant() -> None:
 
 
 def test_overload_is_twice_and_four_times_the_knee() -> None:
-    plan = arrivals_of("overload", rate=7, knee_rate=50, seconds=40, seed=1)
+    plan = arrivals_of("overload", rate=50, seconds=40, seed=1)
     come = [0, 0, 0, 0]
     for instant in plan.instants_ns():
         come[plan.stage_at(instant)] += 1
     assert all(abs(count - wanted) <= 1 for count, wanted in zip(come, [500, 1000, 2000, 500], strict=True))
-    with pytest.raises(ShopError, match="--knee-rate"):
-        arrivals_of("overload", rate=50, knee_rate=0, seconds=0, seed=1)
+    with pytest.raises(ShopError, match="needs --rate"):
+        arrivals_of("overload", rate=0, seconds=0, seed=1)
 
 
 @pytest.mark.parametrize("shape", sorted(set(PLANS) - {"overload"}))
 def test_every_shape_has_a_plan_of_its_own(shape: str) -> None:
-    plan = arrivals_of(shape, rate=0, knee_rate=0, seconds=0, seed=1)
+    plan = arrivals_of(shape, rate=0, seconds=0, seed=1)
     assert plan.seconds == pytest.approx(PLANS[shape].seconds)
     assert len(list(plan.instants_ns())) == plan.total > 100
     with pytest.raises(ShopError, match="nobody comes"):
-        arrivals_of(shape, rate=0.001, knee_rate=0, seconds=1, seed=1)
+        arrivals_of(shape, rate=0.001, seconds=1, seed=1)

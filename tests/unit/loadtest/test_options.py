@@ -48,7 +48,7 @@ def wanted(page: Page, *words: str) -> arguments.Wanted:
 
 def test_the_page_offers_every_argument_but_the_leave_to_flood_others(page: Page) -> None:
     own = {"sales", "buyers", "attempts", "audit_token", "history", "seed", "expects"}
-    own |= {"mix", "rate", "knee_rate", "seconds"}
+    own |= {"mix", "rate", "seconds"}
     assert set(page.shown) == own
     assert all(shown["help"] for shown in page.shown.values())
     assert EVERYBODY_MIX in page.shown["mix"]["choices"]
