@@ -16,12 +16,12 @@ from loadtest.checker.verdict import VERDICT_FILE
 from loadtest.record.facts import RUN_FILE, read_facts
 from loadtest.record.files import write_whole
 from loadtest.report import words
+from loadtest.users.crowd import read_progress
 
 HERE = Path(__file__).resolve().parent
 REPORT_FILE, INDEX_FILE = "report.html", "index.html"
 STOPPED_EARLY = "Stopped early, not judged."
 NO_VERDICT = "Under way, or ended without a verdict."
-PROGRESS = "progress-*.json"
 COUNTED = {"attempts": "Purchase attempts", "admitted": "Admitted", "decided": "Decided", "paid": "Paid at once"}
 
 
@@ -58,12 +58,12 @@ def write_index(root: Path) -> Path:
 
 def write_unjudged(folder: Path) -> Path:
     """Write the report of a run that was stopped early: what its clients counted, on what it ran, and no verdict."""
-    facts, counts = read_facts(folder), _counts(folder)
+    facts, counts = read_facts(folder), read_progress(folder)
     page = _template("unjudged.html").render(
         style=_style(),
         headline=STOPPED_EARLY,
         began=words.moment(int(facts.get("began_unix_ns") or 0)),
-        counts=[(title, counts.get(name, 0)) for name, title in COUNTED.items()],
+        counts=[(title, getattr(counts, name)) for name, title in COUNTED.items()],
         facts=words.facts_of(facts),
         command=facts.get("command") or words.NOT_TOLD,
     )
@@ -92,19 +92,6 @@ def _outcome(folder: Path, facts: dict[str, Any]) -> tuple[str, str]:
     except (OSError, ValueError, KeyError, TypeError):
         return words.VOID, NO_VERDICT
     return sentence.state, sentence.headline
-
-
-def _counts(folder: Path) -> dict[str, int]:
-    """Add up what the processes of a run counted; a file that is not whole is left out."""
-    total: dict[str, int] = {}
-    for path in folder.glob(PROGRESS):
-        try:
-            counted = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        for name, value in counted.items():
-            total[name] = total.get(name, 0) + int(value)
-    return total
 
 
 def _template(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from loadtest.report.page import charts_of
 from loadtest.report.reading import Look, Mark, Waited, read_run
 from loadtest.report.timeline import burst_end, growth_a_second, in_parts, over_time, percentile, thinned
 from loadtest.report.words import BAD, GOOD, VOID, sentence_of
+from loadtest.users.crowd import Counters
 from tests.support.runs.made_up_run import BURST_MS, BURST_SECONDS, FACTS, MS, SECONDS, STEADY_MS, UNITS, make_run, mark
 
 HOSTILE = '<script>alert(1)</script>"onload="x'
@@ -323,3 +325,12 @@ def test_a_run_gets_a_folder_that_no_other_has(tmp_path: Path) -> None:
         folders[-1].mkdir()
     assert len(set(folders)) == 3
     assert all("-smoke" in folder.name for folder in folders)
+
+
+def test_a_run_that_was_stopped_early_says_what_all_its_processes_counted(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    for name, attempts in (("one", 3), ("two", 4)):
+        counters = Counters(attempts=attempts, planned=9, paid=1)
+        (tmp_path / f"progress-{name}.json").write_text(json.dumps(asdict(counters)))
+    page = Parsed(write_unjudged(tmp_path).read_text())
+    assert "Purchase attempts 7 Admitted 0 Decided 0 Paid at once 2" in page.text
