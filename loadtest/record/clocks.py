@@ -41,10 +41,15 @@ class Clocks:
         self._offsets_ns.setdefault(name, []).append(offset_ns)
 
     @property
+    def offsets_ns(self) -> dict[str, int]:
+        """What to add to a time on each clock for the time of day, as it was first seen."""
+        return {name: seen[0] for name, seen in self._offsets_ns.items()}
+
+    @property
     def shifts_ns(self) -> dict[str, int]:
         """What to add to a time on each clock to have it on the first one, as well as their times of day agree."""
-        first = next(iter(self._offsets_ns.values()), [0])[0]
-        return {name: seen[0] - first for name, seen in self._offsets_ns.items()}
+        first = next(iter(self.offsets_ns.values()), 0)
+        return {name: offset - first for name, offset in self.offsets_ns.items()}
 
     @property
     def drift_ns(self) -> int:

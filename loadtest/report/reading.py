@@ -14,7 +14,7 @@ from loadtest.checker.latency import due_ns
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.fault_marks import read_faults
 from loadtest.record.facts import read_facts
-from loadtest.record.history import OK, History, Operation, history_files, read_history
+from loadtest.record.history import OK, History, Operation, read_history
 from loadtest.record.sampling import SAMPLES_FILE
 from loadtest.users.contract import is_refusal
 
@@ -77,7 +77,7 @@ def read_run(folder: Path) -> Run:
         raise NoRun(f"{folder} has no finished run: {VERDICT_FILE} and {AUDIT_FILE} are needed.") from error
     run = Run(verdict=verdict, facts=read_facts(folder), books=books)
     history = read_history(folder)
-    offsets = clock_offsets(folder)
+    offsets = history.clocks.offsets_ns
     began_ns = [_wall_ns(due_ns(o), o.clock, offsets) for o in history.operations if o.kind == "ask"]
     run.began_unix_ns = min(began_ns, default=int(run.facts.get("began_unix_ns") or 0))
     _add_waits(run, history, offsets=offsets)
@@ -85,17 +85,6 @@ def read_run(folder: Path) -> Run:
     run.faults = [Mark(_seconds(run, mark["at_unix_ns"]), mark["fault"]) for mark in read_faults(folder)]
     run.seconds = _length(run, history, offsets=offsets)
     return run
-
-
-def clock_offsets(folder: Path) -> dict[str, int]:
-    """Return for each clock of the record how far the time of day is from it, in nanoseconds."""
-    offsets: dict[str, int] = {}
-    for path in history_files(folder):
-        with path.open(encoding="utf-8") as file:
-            head = _json(file.readline())
-        # One offset a clock: two processes that read it a moment apart must not disagree about the order.
-        offsets.setdefault(str(head.get("clock", "")), int(head.get("wall_minus_monotonic_ns") or 0))
-    return offsets
 
 
 def _wall_ns(at_ns: int, clock: str, offsets: dict[str, int]) -> int:

@@ -167,6 +167,7 @@ def test_times_stay_on_their_own_clock_and_the_order_is_that_of_the_day(tmp_path
         (tmp_path / f"history-{clock}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     history = read_history(tmp_path)
     assert [(o.clock, o.began_ns) for o in history.operations] == [("a", 1), ("b", 1002), ("c", -998)]
+    assert history.clocks.offsets_ns == {"a": 1000, "b": 0, "c": 2000}
     assert history.clocks.shifts_ns == {"a": 0, "b": -1000, "c": 1000}
     assert history.clocks.drift_ns == 7
     assert (history.clocks.margin_ns(None), history.clocks.margin_ns(0.5)) == (None, 500_014)
