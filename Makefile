@@ -191,7 +191,7 @@ down: ## stop the scaled-out shop with all its profiles, keep its data
 	docker compose --profile '*' down
 
 .PHONY: clean
-clean: ## remove the demo's data, caches and reports; the virtual environment stays
+clean: ## remove the demo's data, .fairdrop/media with uploaded pictures, staticfiles, caches and reports; the virtual environment stays
 	@if kill -0 "$$(cat .fairdrop/demo.lock 2>/dev/null)" 2>/dev/null; then \
 	  echo "A demo is running here: end it with Ctrl-C first." >&2; exit 1; \
 	fi

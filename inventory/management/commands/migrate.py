@@ -39,7 +39,10 @@ class Command(DjangoMigrate):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--lock-seconds", type=float, default=LOCK_SECONDS, help="wait for a lock for so long")
-        parser.add_argument("--statement-seconds", type=float, default=STATEMENT_SECONDS, help="0: without an end")
+        parser.add_argument(
+            "--statement-seconds", type=float, default=STATEMENT_SECONDS,
+            help="cancel a statement that takes longer, and roll its migration back; 0: let it take as long as it does",
+        )  # fmt: skip
         parser.add_argument("--tries", type=int, default=TRIES, help="how often to ask for a lock before giving up")
 
     def handle(self, *args: Any, **options: Any) -> None:

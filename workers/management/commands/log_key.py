@@ -12,7 +12,10 @@ from shop.tickets.keys import encode
 
 
 class Command(BaseCommand):
-    help = "Print a new key for FAIRDROP_LOG_KEYS: append it to the others, which stay"
+    help = (
+        "Print a new key for FAIRDROP_LOG_KEYS. Append it to the others, which stay; when all web processes and the"
+        " notary have started again, move it to the front, the moment of doing so before its =, and start them again"
+    )
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}={encode(secrets.token_bytes(32))}")

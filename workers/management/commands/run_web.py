@@ -32,8 +32,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Say where, and in how many processes."""
-        parser.add_argument("--host", default="127.0.0.1")
-        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--host", default="127.0.0.1", help="the address to listen at, for your proxy alone")
+        parser.add_argument("--port", type=int, default=8000, help="the port, one for all processes of --workers")
         parser.add_argument("--workers", type=int, default=1, help="how many processes, about one a core")
         parser.add_argument("--shared", action="store_true", help="let other processes listen on the same port")
         parser.add_argument(
