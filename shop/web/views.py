@@ -310,7 +310,7 @@ def ticket_page(
     figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     face = TicketFace(
         ticket=found,
-        sale=SaleFace(card=catalogue.as_promised(card, version=found.terms_version) if waits else card, now=now),
+        sale=SaleFace(card=catalogue.as_promised(card, version=found.terms_version), now=now),
         now=now,
         bill=bill,
         figures=figures,

@@ -24,7 +24,7 @@ from shop.sales.catalogue import find_sale
 from shop.staff import sale_control
 from tests.support import road
 from tests.support.pages import decided, known_client, make_kite_sale, press, text_of
-from tests.support.shopkeeping import pay
+from tests.support.shopkeeping import pay, rewrite
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 MakeSale = Callable[..., Sale]
@@ -65,10 +65,16 @@ def test_every_outcome_has_its_ticket(make_sale: MakeSale, state: str, words: st
     assert len(seconds) == (state == "held")
 
 
-def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
+def test_refused_for_the_limit_says_so_and_by_which(make_sale: MakeSale) -> None:
+    """The limit of its place, though it is higher now."""
     client, buyer = known_client()
-    order = decided(make_sale(), buyer=buyer, state="refused", reason="limit_reached")
-    assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
+    sale = make_sale()
+    order = decided(sale, buyer=buyer, state="refused", reason="limit_reached")
+    rewrite(order.request_id, terms_version=find_sale(sale.slug).terms_version)
+    sale_control.change_terms(sale.slug, actor="test", per_buyer_limit=4)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert "Over the limit for one person" in text
+    assert "The limit is 1 unit a person." in text
 
 
 # Texts as they stand in databases.
