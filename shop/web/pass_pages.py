@@ -38,7 +38,7 @@ def pass_page(request: HttpRequest, *, slug: str) -> HttpResponse:
         wait, left = waiting.begin_wait(card, buyer=buyer), settings.PASS_WAIT_SECONDS
     network = network_of(client_address(request))
     given = None if left else waiting.give_pass(wait, card, buyer=buyer, network=network)
-    context = {"card": card, "given": given, "left": left}
+    context = {"card": card, "given": given, "left": left, "most": waiting.MAX_OF_A_NETWORK}
     context["refresh_seconds"] = min(left + 1, LOOK_SECONDS) if left else FULL_LOOK_SECONDS
     context["until"] = given and datetime.fromtimestamp(given.expires_at, UTC)
     response = show(request, "shop/pass.html", context, status=200 if given or left else 429)

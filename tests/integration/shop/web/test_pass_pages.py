@@ -104,6 +104,22 @@ def test_one_network_gets_few_passes_and_another_one_goes_on(card: SaleCard) -> 
     assert waited(THERE) == 200
 
 
+@pytest.mark.parametrize(
+    ("language", "words", "not_said"),
+    [
+        ("en", "one network is given 7 of these at a time", "then has your pass"),
+        ("zh-hans", "同一网络一次最多领取 7 张", "届时即可得到通行证"),
+    ],
+)
+def test_who_begins_to_wait_is_not_promised_what_others_may_have_got(
+    card: SaleCard, language: str, words: str, not_said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_OF_A_NETWORK", 7)
+    browser = Client(headers={"accept-language": language})
+    page = look(browser, card).content.decode()
+    assert (words in page, not_said in page) == (True, False)
+
+
 def test_a_browser_that_looks_again_is_counted_once(card: SaleCard) -> None:
     browser = Client()
     look(browser, card)
