@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 from post_office.models import Email
 
-from inventory.exceptions import InvalidRequest, MailsLimited, SaleClosed
+from inventory.exceptions import InvalidRequest, MailsLimited, RateLimited, SaleClosed
 from inventory.redis import clocks
 from inventory.signing import Signer
 from shop.access import emails, lists
@@ -60,6 +60,15 @@ def send_code(card: SaleCard, *, address: str, buyer: str, network: str, languag
     ends = timezone.now() + timedelta(seconds=emails.CODE_SECONDS)
     headers = {BUYER_HEADER: _names_of(buyer)[0]}
     queue_mail(address.strip(), subject, message, expires_at=ends, headers=headers)
+
+
+def count_link(address: str) -> None:
+    """Count one mail with the link of a ticket to an address, of all tickets together.
+
+    Raises InvalidRequest for what is no address, RateLimited, RedisUnavailable.
+    """
+    if count_up(f"mailed:{_namer().sign(emails.normalise(address))}", seconds=BOUND_SECONDS) > MAX_TO_ADDRESS:
+        raise RateLimited("The link of a ticket was sent to this address too often.")
 
 
 def refuse_unasked(card: SaleCard) -> None:

@@ -35,7 +35,7 @@ NEWS = {State.HELD: "held", State.PAID: "paid", State.REFUNDED: "refunded"}
 # A hold that is longer is warned of once, when so much of it is left.
 WARNED_BEFORE = timedelta(minutes=10)
 MIN_HOLD_TO_WARN = timedelta(minutes=15)
-# So often the link of one request is sent because somebody typed an address. One address may get those of many.
+# So often the link of one request is sent because somebody typed an address; email_codes.count_link bounds an address.
 MAX_LINK_MAILS = 5
 REQUEST_HEADER = "X-Fairdrop-Request"
 # Those of some addresses, a page at a time, with whether there is something to tell. A hold is only looked at for its

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.core import mail as outbox
+from django.core.cache import cache
 from django.db import connection, connections, transaction
 from django.http import HttpResponse
 from django.test import Client
@@ -44,7 +45,8 @@ ADDRESS = "ada@example.com"
 
 @pytest.fixture
 def empty_mailbox(shop_database: None) -> Iterator[None]:
-    """No mail and no address of another test."""
+    """No mail, no address and no count of another test."""
+    cache.delete_pattern("mailed:*")  # type: ignore[attr-defined]
     for table in (Email, Contact):
         table.objects.all().delete()
     yield
@@ -302,11 +304,7 @@ def test_a_killed_mailer_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize(("most", "is_slow"), [("1", True), ("100", False)])
 def test_a_mailer_sends_no_more_in_a_second_than_it_may(
-    new_card: Callable[..., SaleCard],
-    process_environment: dict[str, str],
-    tmp_path: Path,
-    most: str,
-    is_slow: bool,
+    new_card: Callable[..., SaleCard], process_environment: dict[str, str], tmp_path: Path, most: str, is_slow: bool
 ) -> None:
     """The control is the mailer that may send all of them at once."""
     card = new_card(units=4)

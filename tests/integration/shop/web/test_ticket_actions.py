@@ -5,6 +5,7 @@ No script runs here, so all of it holds for browsers without script.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable
 
 import pytest
@@ -12,11 +13,12 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client, override_settings
+from post_office.models import Email
 
 from inventory.states import Reason
 from shop import buyers
 from shop.models import Order, Payment, Sale
-from shop.orders import holds, mails
+from shop.orders import email_codes, holds, mails
 from shop.orders.numbers import order_number
 from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
@@ -24,6 +26,7 @@ from shop.sandbox.provider import Sandbox
 from shop.staff import sale_control
 from tests.support import road
 from tests.support.paying import begin, happen, hear
+from tests.support.servers.faulty_caches import cache_away
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, pay
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
@@ -76,6 +79,34 @@ def test_an_address_that_is_refused_stays_in_its_field_with_what_is_wrong(
     shown = re.search(r'<details open><summary>Get the link.*?name="address"([^>]*)>(.*?)</label>', refused)
     assert shown
     assert (f'value="{typed}" aria-invalid="true"' in shown[1], told in shown[2]) == (True, True)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["as it is", "control"])
+def test_one_address_gets_so_many_links_of_all_tickets_together(
+    card: SaleCard, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whichever writing; another address is not refused. The control counts nothing."""
+    monkeypatch.setattr(email_codes, "MAX_TO_ADDRESS", 2)
+    if not counted:
+        monkeypatch.setattr(email_codes, "count_link", lambda _address: None)
+    name, last = secrets.token_hex(8), Person(card)
+    for _ in range(2):
+        assert Person(card).press("mail", address=f"{name}@shop.example").status_code == 303
+    refused = last.press("mail", address=f"{name.upper()}+more@shop.example")
+    assert (refused.status_code, b"sent too often" in refused.content) == ((429, True) if counted else (303, False))
+    assert Email.objects.filter(to__icontains=name).count() == (2 if counted else 3)
+    assert bool(mails.find_address(last.request_id)) is not counted
+    assert last.press("mail", address=f"{name}-too@shop.example").status_code == 303
+
+
+def test_while_links_cannot_be_counted_none_is_sent(card: SaleCard) -> None:
+    """The control is the same press once the cache is back."""
+    person, address = Person(card), f"{secrets.token_hex(8)}@shop.example"
+    with cache_away():
+        assert person.press("mail", address=address).status_code == 503
+    assert mails.find_address(person.request_id) == ""
+    assert person.press("mail", address=address).status_code == 303
+    assert mails.find_address(person.request_id) == address
 
 
 def settled(card: SaleCard, people: int) -> list[Person]:
