@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
+from loadtest.record.expectations import RUN_FILE
 from loadtest.record.files import write_whole
 from loadtest.shop_api import ShopApi, ShopError
 
-RUN_FILE = "run.json"
 PROJECT = Path(__file__).resolve().parents[2]
 GIT_TIMEOUT_SECONDS = 5.0
 SECRET_OPTIONS = ("--audit-token", "--web-login")
@@ -46,12 +46,6 @@ def write_facts(folder: Path, *, api: ShopApi, wanted: dict[str, Any]) -> None:
         "shop": _shop(api),
     }
     write_whole(folder / RUN_FILE, json.dumps(facts, indent=2) + "\n")
-
-
-def add_facts(folder: Path, **facts: Any) -> None:
-    """Add to what is written down; without a file there is nothing to add to."""
-    if known := read_facts(folder):
-        write_whole(folder / RUN_FILE, json.dumps(known | facts, indent=2) + "\n")
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

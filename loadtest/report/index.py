@@ -13,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from loadtest.checker.verdict import VERDICT_FILE
-from loadtest.record.facts import RUN_FILE, read_facts
+from loadtest.record.expectations import RUN_FILE
+from loadtest.record.facts import read_facts
 from loadtest.record.files import write_whole
 from loadtest.report import words
 from loadtest.users.crowd import read_progress

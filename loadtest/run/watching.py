@@ -14,7 +14,8 @@ import gevent
 
 from loadtest.fault_marks import clear_faults
 from loadtest.plan import options as arguments
-from loadtest.record.facts import add_facts, write_facts
+from loadtest.record.expectations import write_run
+from loadtest.record.facts import write_facts
 from loadtest.record.sampling import TIMEOUT_SECONDS, Sampler
 from loadtest.report import write_report
 from loadtest.report.index import write_index, write_unjudged
@@ -54,7 +55,7 @@ def end_watch(sampler: Sampler | None, *, books: ClosingBooks) -> None:
         if sampler is not None:
             sampler.look_at_figures()
             sampler.stop()
-        add_facts(books.folder, ended_unix_ns=time.time_ns())
+        write_run(books.folder, ended_unix_ns=time.time_ns())
         if arguments.PARENT_VARIABLE not in os.environ:
             print(f"Report: {write_report(books.folder)}", flush=True)
             _list(books)
@@ -68,7 +69,7 @@ def end_unjudged(sampler: Sampler | None, *, books: ClosingBooks) -> None:
     try:
         if sampler is not None:
             sampler.stop()
-        add_facts(books.folder, ended_unix_ns=time.time_ns(), stopped_early=True)
+        write_run(books.folder, ended_unix_ns=time.time_ns(), stopped_early=True)
         print(f"The run was stopped early, not judged: {write_unjudged(books.folder)}", flush=True)
         _list(books)
     except Exception:
