@@ -10,15 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loadtest.record.clocks import clock_name
-from loadtest.record.history import demo_folder, now_ns
+from loadtest.record.history import demo_folder
 
 FAULTS_FILE = "faults.jsonl"
 
 
 def mark_fault(folder: Path, fault: str) -> None:
-    """Append `fault` with the time, on both clocks: a process of another machine may mark it."""
-    mark = {"fault": fault, "at_ns": now_ns(), "clock": clock_name(), "at_unix_ns": time.time_ns()}
+    """Append `fault` with the time of day: a process of another machine may mark it."""
+    mark = {"fault": fault, "at_unix_ns": time.time_ns()}
     with (folder / FAULTS_FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(mark) + "\n")
 

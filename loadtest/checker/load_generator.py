@@ -27,7 +27,7 @@ VOID_SHARE = 0.9
 SUSTAINED_SECONDS = 10.0
 NS = 1_000_000_000
 
-Sample = tuple[int, int, float]  # ns of this host's clock, CPU ns of this process so far, how late the sample was in ms
+Sample = tuple[int, int]  # ns of this host's clock, CPU ns of this process so far
 
 
 class LoadMeter:
@@ -38,11 +38,10 @@ class LoadMeter:
         self._begins_ns = begins_ns
         self._samples: list[Sample] = []
 
-    def sample(self, *, late_ms: float = 0.0) -> None:
-        """Note how much CPU this process has used so far; `late_ms`: how long after its time it came to run."""
+    def sample(self) -> None:
+        """Note how much CPU this process has used so far."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu_ns = int((used.ru_utime + used.ru_stime) * NS)
-        self._samples.append((time.monotonic_ns(), cpu_ns, round(late_ms, 1)))
+        self._samples.append((time.monotonic_ns(), int((used.ru_utime + used.ru_stime) * NS)))
 
     def close(self) -> None:
         """Take the last sample and write the file."""
@@ -57,7 +56,6 @@ class ProcessLoad:
 
     name: str
     cpu_share: float
-    longest_pause_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,8 @@ def read_load(*folders: Path, is_planned: bool = False) -> OwnLoad | None:
 
 
 def _process(name: str, record: dict[str, Any]) -> ProcessLoad:
-    samples = [(int(at), int(cpu), float(late)) for at, cpu, late in record["samples"]]
-    return ProcessLoad(name, busiest_share(samples), max((late for *_, late in samples), default=0.0))
+    samples = [(int(at), int(cpu)) for at, cpu, *_ in record["samples"]]  # older records say more
+    return ProcessLoad(name, busiest_share(samples))
 
 
 def load_generator(history: History, load: OwnLoad) -> Iterator[Fault]:
@@ -120,11 +118,11 @@ def busiest_share(samples: list[Sample], *, seconds: float = SUSTAINED_SECONDS) 
     if len(samples) < 2:
         return 0.0
     best, first = 0.0, 0
-    for last, (at_ns, cpu_ns, _) in enumerate(samples):
+    for last, (at_ns, cpu_ns) in enumerate(samples):
         while first + 1 < last and at_ns - samples[first + 1][0] >= seconds * NS:
             first += 1
         if at_ns - samples[first][0] >= seconds * NS:
-            best = max(best, _share(samples[first], (at_ns, cpu_ns, 0.0)))
+            best = max(best, _share(samples[first], (at_ns, cpu_ns)))
     return round(best or _share(samples[0], samples[-1]), 3)
 
 

@@ -12,7 +12,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from loadtest.record.clocks import clock_name
+from loadtest.record.clocks import wall_offset_ns
 from loadtest.record.history import now_ns
 from loadtest.shop_api import ShopApi, ShopError
 
@@ -24,7 +24,6 @@ REST_AFTER_AUDIT = 10
 # A shop under a flood may take seconds for an audit: an answer that comes late is worth more than a gap.
 TIMEOUT_SECONDS = 10.0
 FIGURES = ("available", "held", "sold", "queued")
-NS_PER_MS = 1_000_000
 
 
 class Sampler:
@@ -41,8 +40,7 @@ class Sampler:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / SAMPLES_FILE
         self._path.write_text("")
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        self._put({"samples": 1, "clock": clock_name(), "wall_minus_monotonic_ns": offset_ns})
+        self._put({"samples": 1, "wall_minus_monotonic_ns": wall_offset_ns()})
 
     def watch_figures(self, *, sleep: Callable[[float], None] = time.sleep) -> None:
         """Look at the figures until stopped."""
@@ -91,10 +89,8 @@ class Sampler:
         except (ShopError, OSError, ValueError, TypeError) as error:
             self.gaps += 1
             seen = {"gap": str(error)[:200]}
-        ended_ns = now_ns()
         # The shop looked somewhere between; the middle is wrong by half the time at most.
-        middle_ns = (began_ns + ended_ns) // 2
-        self._put({"at_ns": middle_ns, "took_ms": round((ended_ns - began_ns) / NS_PER_MS, 1), **seen})
+        self._put({"at_ns": (began_ns + now_ns()) // 2, **seen})
 
     def _read_figures(self) -> dict[str, dict[str, int]]:
         return {

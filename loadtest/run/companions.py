@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import gevent
@@ -16,17 +15,13 @@ from loadtest.plan.options import PARENT_VARIABLE
 
 METER_SECONDS = 0.5
 TICK_SECONDS = 0.25
-NS, NS_PER_MS = 1_000_000_000, 1_000_000
 
 
 def measure_load(meter: LoadMeter, *, goes_on: Callable[[], bool]) -> None:
     """Note now and then how busy this process is, as long as its run goes on."""
-    late_ns = 0
     while goes_on():
-        meter.sample(late_ms=late_ns / NS_PER_MS)
-        due_ns = time.monotonic_ns() + int(METER_SECONDS * NS)
+        meter.sample()
         gevent.sleep(METER_SECONDS)
-        late_ns = max(0, time.monotonic_ns() - due_ns)
 
 
 def end_with_parent() -> None:

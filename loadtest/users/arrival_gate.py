@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
@@ -54,7 +53,6 @@ class ArrivalGate:
             if visit is None:
                 return  # sent home
             crowd.busy_users += 1
-            crowd.counters.arrived += 1
             self._let_in(Arrival(visit, planned_ns))
         if self._instants_ns is not None:
             crowd.send_home()
@@ -107,7 +105,5 @@ class ArrivalGate:
     def close(self) -> None:
         """Send away every arrival that still waits."""
         self._crowd.send_home()
-        turned_away = len(list(chain.from_iterable(self._due.values())))
+        self._crowd.busy_users -= sum(map(len, self._due.values()))
         self._due.clear()
-        self._crowd.busy_users -= turned_away
-        self._crowd.counters.turned_away += turned_away

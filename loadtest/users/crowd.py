@@ -27,8 +27,6 @@ class Counters:
     decided: int = 0
     paid: int = 0
     planned: int = 0
-    arrived: int = 0
-    turned_away: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.checker.verdict import judge
-from loadtest.record.history import FAIL, OK, HistoryWriter, Operation, clock_name, read_history
+from loadtest.record.history import FAIL, OK, HistoryWriter, Operation, read_history
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -96,15 +96,14 @@ def _audit(*, free: int = 0, sold: int = 0) -> dict[str, Any]:
 
 def _write_samples(folder: Path) -> None:
     head = json.loads(next(folder.glob("history-*.jsonl")).read_text().splitlines()[0])
-    lines: list[dict[str, Any]] = [
-        {"samples": 1, "clock": clock_name(), "wall_minus_monotonic_ns": head["wall_minus_monotonic_ns"]}
-    ]
+    offset_ns = head["wall_minus_monotonic_ns"]
+    lines: list[dict[str, Any]] = [{"samples": 1, "wall_minus_monotonic_ns": offset_ns}]
     for half in range(2 * SECONDS):
         sold = min(UNITS, half)
         counts = {"available": UNITS - sold, "held": 0, "sold": sold, "queued": max(0, 6 - half)}
         at_ns = SECOND + half * SECOND // 2 + SECOND // 4
-        lines.append({"at_ns": at_ns, "took_ms": 3.0, "figures": {SLUG: counts}})
+        lines.append({"at_ns": at_ns, "figures": {SLUG: counts}})
         audit = {"ok": True, "broken": [], "counts": {"decided": sold}}
-        lines.append({"at_ns": at_ns, "took_ms": 3.0, "sale": SLUG, "audit": audit})
-    lines.append({"at_ns": SECOND * 5, "took_ms": 2000.0, "gap": "No shop answers."})
+        lines.append({"at_ns": at_ns, "sale": SLUG, "audit": audit})
+    lines.append({"at_ns": SECOND * 5, "gap": "No shop answers."})
     (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -57,7 +57,6 @@ def test_a_slow_user_changes_no_instant_and_its_queue_is_part_of_the_wait(crowd:
     served = serve(crowd, ArrivalGate(crowd, instants_ns=iter(instants), begins_ns=begins_ns))
     assert [arrival.planned_ns - begins_ns for arrival, _ in served] == instants
     assert [arrival.visit.number for arrival, _ in served] == list(range(VISITS))
-    assert crowd.counters.arrived == VISITS
     # The last one came when eleven before it had each kept the only user busy.
     owed_ms = (VISITS - 1) * (SLOW_SECONDS * 1000 - STEP_MS)
     assert admissions(served, planned=True).max_ms >= owed_ms
@@ -85,7 +84,6 @@ def test_closed_doors_send_away_who_waits(crowd: Crowd, opened: Callable[[], Non
     opening.join()
     assert crowd.finished
     assert gate.enter() is None
-    assert crowd.counters.arrived == crowd.counters.turned_away
 
 
 def play(gate: ArrivalGate, kind: str, *, into: list[tuple[str, str]], crowd: Crowd) -> None:

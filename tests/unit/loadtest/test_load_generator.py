@@ -26,13 +26,13 @@ PLANNED = Operation(kind="ask", sale="a", began_ns=1, planned_ns=1, outcome=FAIL
 UNPLANNED = Operation(kind="ask", began_ns=1)
 
 
-def samples(*shares: float, step_seconds: float = 1.0) -> list[tuple[int, int, float]]:
+def samples(*shares: float, step_seconds: float = 1.0) -> list[tuple[int, int]]:
     """Return samples of a process that was so busy in each step."""
     at = cpu = 0.0
-    found = [(0, 0, 0.0)]
+    found = [(0, 0)]
     for share in shares:
         at, cpu = at + step_seconds * NS, cpu + share * step_seconds * NS
-        found.append((int(at), int(cpu), 0.0))
+        found.append((int(at), int(cpu)))
     return found
 
 
@@ -51,7 +51,7 @@ def test_the_busiest_sustained_stretch_counts(shares: list[float], share: float)
 
 
 def _load(share: float) -> OwnLoad:
-    return OwnLoad(share, share > 0.9, [ProcessLoad("one", share, 0.0)])
+    return OwnLoad(share, share > 0.9, [ProcessLoad("one", share)])
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,23 @@ def test_what_a_process_writes_is_read_again_and_a_silent_one_is_named(tmp_path:
             pass
     (tmp_path / f"{FILE_PREFIX}damaged.json").write_text('{"clock":')
     meter = LoadMeter(tmp_path, begins_ns=5)
-    for late_ms in (0.0, 30.0, 2.0):
-        meter.sample(late_ms=late_ms)
+    meter.sample()
     _ = sum(range(300_000))  # uses some CPU
     meter.close()
     load = read_load(tmp_path)
     assert load is not None
     assert load.missing == ["damaged", "silent"]
-    assert [process.longest_pause_ms for process in load.processes] == [30.0]
     assert 0 < load.cpu_share < 2
     assert [fault.detail for fault in load_generator(History([], [], 1), load)] == [
         "damaged did not say how busy it was",
         "silent did not say how busy it was",
     ]
+
+
+def test_a_record_from_before_that_says_how_late_each_sample_was_is_read(tmp_path: Path) -> None:
+    record = {"clock": "here", "begins_ns": 0, "samples": [(*sample, 1.5) for sample in samples(*[0.2] * 30)]}
+    (tmp_path / f"{FILE_PREFIX}old.json").write_text(json.dumps(record))
+    assert read_load(tmp_path) == OwnLoad(0.2, False, [ProcessLoad("old", 0.2)])
 
 
 def write_process(folder: Path, name: str, operation: Operation, *, busy: float | None) -> None:
