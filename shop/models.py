@@ -143,7 +143,7 @@ class Sale(models.Model):
     per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
     # Units for which one network (/24, of IPv6 /48) is let in. NULL: as sales.catalogue.network_limit says; 0: any.
     per_network_limit = models.PositiveIntegerField(null=True, blank=True)
-    # Whether a request needs a pass; a rush is from so many requests or new tokens a second in one web process.
+    # Whether a request needs a pass; a rush is from so many requests, or tokens by the API, a second in a process.
     pass_mode = models.CharField(
         "pass", max_length=6, choices=PassMode.choices, default=PassMode.NEVER, db_default=PassMode.NEVER
     )

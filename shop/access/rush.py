@@ -45,7 +45,7 @@ class Rushes:
         self._until: dict[int, float] = {}
 
     def note_token(self) -> None:
-        """Count a new token: it may be for any sale."""
+        """Count a new token that was asked for by the API: it may be for any sale."""
         self._tokens.note()
 
     def note_ask(self, card: SaleCard) -> None:

@@ -78,7 +78,8 @@ class SaleForm(TermsForm):
                 "or a minute of waiting without script, and makes many false buyers dear."
             ),
             "pass_rush": gettext_lazy(
-                "In a rush: a pass is needed from so many requests or new tokens a second in one web process."
+                "In a rush: a pass is needed from so many requests, or new tokens asked for by the API, a second in "
+                "one web process."
             ),
             "codes_required": gettext_lazy("Then a request needs a code; once it is saved, a link below makes them."),
             "email_mode": gettext_lazy(

@@ -15,6 +15,7 @@ from typing import Any
 import altcha
 import pytest
 from django.test.utils import override_settings
+from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from inventory.line.admission import NO_PASS
 from shop.access import challenges, passes, rush, waiting
 from shop.access.passes import CALM, NOT_ASKED, NOT_OURS
 from shop.sales.catalogue import SaleCard
+from shop.staff.sale_form import SaleForm
 from tests.support.passes import solved
 
 ANN, BOB = "a" * 22, "b" * 22
@@ -250,3 +252,10 @@ def test_few_in_each_second_are_no_rush(monkeypatch: pytest.MonkeyPatch) -> None
         rushes.note_ask(card)
         assert not rushes.is_on(card)
         moment[0] += 1
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "asked for by the API"), ("zh-hans", "通过 API 申请")])
+def test_the_form_of_a_sale_says_which_tokens_make_a_rush(language: str, words: str) -> None:
+    """Those that pages give are not counted."""
+    with translation.override(language):
+        assert words in str(SaleForm.Meta.help_texts["pass_rush"])
