@@ -41,7 +41,7 @@ def test_the_shares_of_an_overload_name_the_most_the_cores_can_do() -> None:
     cpu_us = {GENERATOR: 20.0, WEB: 80.0, SETTLER: 20.0, REDIS: 20.0, POSTGRES: 60.0}
     found = OverloadRun(
         steps=[], knee=Step(offered=9_000, goodput=9_000, cpu_us=cpu_us), begin=1, end=3, decided=[1, 10, 20, 40],
-        p99_ms=[], offered=40_000, goodput=8_000, sent=0.25, statuses={}, normal_p99_ms=1, well_after_seconds=1,
+        p99_ms=[], offered=40_000, goodput=8_000, sent=0.25, normal_p99_ms=1, well_after_seconds=1,
         cpu_us=cpu_us | {WEB: 130.0},
     )  # fmt: skip
     note = overload_shares(found, cores=2).note
