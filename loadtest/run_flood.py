@@ -154,7 +154,10 @@ def _free_port() -> int:
 def run(options: argparse.Namespace, *, sales: list[str]) -> int:
     """Run Locust to its end; print the verdict; return the exit code."""
     folder = Path(options.history).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ShopError(str(error)) from error
     clear_verdict(folder)
     clear_progress(folder)
     # The token travels in the environment: a command line can be read by every user of the machine.
@@ -238,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.runs:
             print(f"All runs: {write_index(Path(options.runs))}", flush=True)
         return code
-    except (ShopError, OSError) as error:
+    except ShopError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:

@@ -126,7 +126,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
         facts = facts_of(options)
-        for folder in options.folders:
+        # Of several machines, the first may be a master's, which has no clients.
+        for folder in options.folders[1:] or options.folders:
             if not history_files(folder):
                 raise NothingToJudge(f"There is no record in {folder}: files of clients are called history-*.")
         history = read_history(*options.folders)

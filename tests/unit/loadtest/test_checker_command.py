@@ -98,6 +98,15 @@ def test_each_further_machine_must_have_a_record(kept: Path, capsys: pytest.Capt
         assert capsys.readouterr().err == f"There is no record in {further}: files of clients are called history-*.\n"
 
 
+def test_the_master_of_several_machines_has_no_record_of_its_own(
+    kept: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    worker = tmp_path_factory.mktemp("worker")
+    for path in kept.glob("history-*"):
+        path.rename(worker / path.name)
+    assert main([str(kept), str(worker)]) == 0
+
+
 @pytest.mark.parametrize("name", [AUDIT_FILE, RUN_FILE, "printed.json"])
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"expects": 7}'])
 def test_a_file_that_is_damaged_leaves_nothing_to_judge(
