@@ -16,8 +16,10 @@ KEPT_SECONDS = 900
 # A reader who comes while the very first reading is being made waits for it, not much longer than it takes.
 FIRST_SECONDS = 3.0
 LOOK_AGAIN_SECONDS = 0.05
-# One that takes long is made less often: about a third of the time goes into it, and no other begins while it runs.
+# One that takes long is made less often: about a third of the time goes into it.
 TIMES_AS_LONG = 3
+# None begins while another one runs, but after so long, or after a pause that is longer: its process is gone by then.
+READING_SECONDS = 15
 
 _OWN: dict[str, dict[str, Any]] = {}
 _MUTEX = threading.Lock()
@@ -37,7 +39,7 @@ def shared(
         pause = max(every_seconds, TIMES_AS_LONG * last.get("took", 0.0) if last else 0.0)
         if last is not None and time.time() - last["made_at"] < pause:
             return last
-        if _may_make(name, pause=pause):
+        if _may_make(name, seconds=max(READING_SECONDS, round(pause))):
             return _make(name, make, last)
         if last is not None:
             return last
@@ -46,15 +48,14 @@ def shared(
         time.sleep(LOOK_AGAIN_SECONDS)
 
 
-def _may_make(name: str, *, pause: float) -> bool:
-    """Say whether this call is the one that reads; the right to it ends by itself, should its process die."""
-    made = cache.add(f"{name}:reading", "1", timeout=max(1, round(pause)))
+def _may_make(name: str, *, seconds: int) -> bool:
+    """Say whether this call is the one that reads; the right to it ends after `seconds`, should its process die."""
+    made = cache.add(f"{name}:reading", "1", timeout=seconds)
     if made is not None:
         return bool(made)
     # The cache is away. One thread of this process reads.
     with _MUTEX:
-        last = _OWN.get(f"{name}:reading", {"made_at": 0.0})
-        if time.time() - last["made_at"] < pause:
+        if time.time() - _OWN.get(f"{name}:reading", {"made_at": 0.0})["made_at"] < seconds:
             return False
         _keep_own(f"{name}:reading", {"made_at": time.time()})
         return True
@@ -64,9 +65,13 @@ def _make(
     name: str, make: Callable[[dict[str, Any] | None], dict[str, Any]], last: dict[str, Any] | None
 ) -> dict[str, Any]:
     began = time.time()
-    reading: dict[str, Any] = {**make(last), "made_at": began, "took": time.time() - began}
-    _keep_own(name, reading)
-    cache.set(name, json.dumps(reading), timeout=KEPT_SECONDS)
+    try:
+        reading: dict[str, Any] = {**make(last), "made_at": began, "took": time.time() - began}
+        _keep_own(name, reading)
+        cache.set(name, json.dumps(reading), timeout=KEPT_SECONDS)
+    finally:
+        _OWN.pop(f"{name}:reading", None)
+        cache.delete(f"{name}:reading")
     return reading
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -242,31 +242,67 @@ def test_without_the_cache_each_process_shares_with_itself(
     assert len(audits) == 1
 
 
+def keep_reading(name: str, *, took: float) -> None:
+    """Let a reading of a minute ago be kept, which took so many seconds."""
+    kept = {"made_at": time.time() - 60, "took": took}
+    shared_reading._OWN[name] = kept
+    cache.set(name, json.dumps(kept))
+
+
 @pytest.mark.parametrize("store", [nullcontext, no_cache])
-@pytest.mark.parametrize(("times", "expected"), [(3, 1), (0, 3)], ids=["long", "control"])
-def test_a_reading_that_takes_long_is_not_begun_again_while_it_runs(
-    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, store: Callable[[], Any], times: int, expected: int
+@pytest.mark.parametrize(("seconds", "expected"), [(3600, 1), (0, 2)], ids=["as it is", "control"])
+def test_no_reading_begins_while_another_one_runs(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, store: Callable[[], Any], seconds: int, expected: int
 ) -> None:
-    """The control: a pause that does not follow how long the reading takes."""
-    monkeypatch.setattr(shared_reading, "TIMES_AS_LONG", times)
+    """The control: a right to read that ends at once."""
+    monkeypatch.setattr(shared_reading, "READING_SECONDS", seconds)
     name, began = new_sku(), []
 
-    def read_slowly(last: dict[str, Any] | None) -> dict[str, Any]:
+    def read(last: dict[str, Any] | None) -> dict[str, Any]:
         began.append(last)
         if len(began) == 1:
-            time.sleep(1.3)
-            shared(name, read_slowly, every_seconds=1)  # as another thread asks meanwhile
+            shared(name, read, every_seconds=0)  # as another thread asks meanwhile
         return {}
 
     with store():
-        old = {"made_at": time.time() - 60, "took": 10.0}
-        shared_reading._OWN[name] = old
-        cache.set(name, json.dumps(old))
-        shared(name, read_slowly, every_seconds=1)
-        shared_reading._OWN.pop(f"{name}:reading", None)
-        cache.delete(f"{name}:reading")
-        shared(name, read_slowly, every_seconds=1)
+        keep_reading(name, took=0.0)
+        shared(name, read, every_seconds=0)
     assert len(began) == expected
+
+
+@pytest.mark.parametrize("store", [nullcontext, no_cache])
+@pytest.mark.parametrize(("times", "expected"), [(3, 0), (0, 1)], ids=["as it is", "control"])
+def test_a_reading_that_took_long_is_kept_longer(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, store: Callable[[], Any], times: int, expected: int
+) -> None:
+    """The control: a pause that does not follow how long the reading took."""
+    monkeypatch.setattr(shared_reading, "TIMES_AS_LONG", times)
+    name, began = new_sku(), []
+    with store():
+        keep_reading(name, took=3600.0)
+        shared(name, lambda last: {"last": began.append(last)}, every_seconds=1)
+    assert len(began) == expected
+
+
+@pytest.mark.parametrize("store", [nullcontext, no_cache])
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_a_long_reading_a_quick_one_or_one_that_failed_holds_up_nobody(
+    new_sku: Callable[[], str], store: Callable[[], Any], fails: bool
+) -> None:
+    name, began = new_sku(), []
+
+    def read(last: dict[str, Any] | None) -> dict[str, Any]:
+        began.append(last)
+        if fails and len(began) == 1:
+            raise OSError
+        return {}
+
+    with store():
+        keep_reading(name, took=10.0)
+        with suppress(OSError):
+            shared(name, read, every_seconds=0)
+        shared(name, read, every_seconds=0)
+    assert len(began) == 2
 
 
 @pytest.mark.parametrize("store", [nullcontext, no_cache])
