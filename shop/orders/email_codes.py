@@ -5,7 +5,7 @@ the mail alone, which the mailer deletes, and answers the same whatever the shop
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cache, reduce
+from functools import reduce
 from operator import or_
 
 from django.conf import settings
@@ -15,25 +15,19 @@ from django.urls import reverse
 from django.utils import timezone, translation
 from post_office.models import Email
 
-from inventory.exceptions import InvalidRequest, MailsLimited, RateLimited, SaleClosed
+from inventory.exceptions import InvalidRequest, MailsLimited, SaleClosed
 from inventory.redis import clocks
 from inventory.signing import Signer
 from shop.access import emails, lists
 from shop.access.codes import count_up
 from shop.models import Sale
-from shop.orders.mails import check_mail_is_on, queue_mail
+from shop.orders.mails import BOUND_SECONDS, MAX_TO_ADDRESS, address_signer, check_mail_is_on, queue_mail
 from shop.sales.catalogue import SaleCard
 
-# In so many seconds: mails that one network may ask for in one sale, and for one address; and mails to one address
-# from everywhere. A caller over the last is not told: it would say that others asked for mails to it.
-BOUND_SECONDS = 900
-MAX_OF_NETWORK, MAX_OF_NETWORK_TO_ADDRESS, MAX_TO_ADDRESS = 100, 3, 12
+# In BOUND_SECONDS: mails that one network may ask for in one sale, and for one address. A caller over MAX_TO_ADDRESS is
+# not told: it would say that others asked for mails to it.
+MAX_OF_NETWORK, MAX_OF_NETWORK_TO_ADDRESS = 100, 3
 BUYER_HEADER = "X-Fairdrop-Buyer"
-
-
-@cache
-def _namer() -> Signer:
-    return Signer(settings.TOKEN_KEYS, purpose="mailed address")
 
 
 def send_code(card: SaleCard, *, address: str, buyer: str, network: str, language: str, root: str) -> None:
@@ -62,15 +56,6 @@ def send_code(card: SaleCard, *, address: str, buyer: str, network: str, languag
     queue_mail(address.strip(), subject, message, expires_at=ends, headers=headers)
 
 
-def count_link(address: str) -> None:
-    """Count one mail with the link of a ticket to an address, of all tickets together.
-
-    Raises InvalidRequest for what is no address, RateLimited, RedisUnavailable.
-    """
-    if count_up(f"mailed:{_namer().sign(emails.normalise(address))}", seconds=BOUND_SECONDS) > MAX_TO_ADDRESS:
-        raise RateLimited("The link of a ticket was sent to this address too often.")
-
-
 def refuse_unasked(card: SaleCard) -> None:
     """Raise InvalidRequest for a sale that asks for no e-mail, SaleClosed for one that is over."""
     if card.email_mode == Sale.EmailMode.NEVER:
@@ -93,7 +78,7 @@ def _names_of(buyer: str) -> list[str]:
 
 def _may_send(card: SaleCard, address: str, *, network: str) -> bool:
     """Count one mail to a normalised address; say whether it is sent. Raises MailsLimited, RedisUnavailable."""
-    name = f"mailed:{card.sale_id}:{_namer().sign(address)}"
+    name = f"mailed:{card.sale_id}:{address_signer().sign(address)}"
     of_network = {f"mailed:{card.sale_id}:{network}": MAX_OF_NETWORK, f"{name}:{network}": MAX_OF_NETWORK_TO_ADDRESS}
     if any(count_up(each, seconds=BOUND_SECONDS) > most for each, most in of_network.items()):
         raise MailsLimited

@@ -26,6 +26,7 @@ from inventory.redis import clocks
 from inventory.signing import Signer
 from inventory.states import State
 from shop.access import emails
+from shop.access.codes import count_up
 from shop.models import Contact, Order, OrderEvent
 from shop.orders import ticket_links
 from shop.orders.numbers import order_number
@@ -35,8 +36,10 @@ NEWS = {State.HELD: "held", State.PAID: "paid", State.REFUNDED: "refunded"}
 # A hold that is longer is warned of once, when so much of it is left.
 WARNED_BEFORE = timedelta(minutes=10)
 MIN_HOLD_TO_WARN = timedelta(minutes=15)
-# So often the link of one request is sent because somebody typed an address; email_codes.count_link bounds an address.
+# So often the link of one request is sent because somebody typed an address.
 MAX_LINK_MAILS = 5
+# So many mails that anybody can ask for go to one address in so many seconds: codes of one sale, links of all tickets.
+MAX_TO_ADDRESS, BOUND_SECONDS = 12, 900
 REQUEST_HEADER = "X-Fairdrop-Request"
 # Those of some addresses, a page at a time, with whether there is something to tell. A hold is only looked at for its
 # warning when it is long.
@@ -63,6 +66,12 @@ def stop_signer() -> Signer:
     return Signer(settings.TOKEN_KEYS, purpose="stop mails")
 
 
+@cache
+def address_signer() -> Signer:
+    """Return the signer of what stands for an address where the mails to it are counted."""
+    return Signer(settings.TOKEN_KEYS, purpose="mailed address")
+
+
 def find_address(request_id: str) -> str:
     """Return the address that is kept for a request, '' when there is none."""
     return Contact.objects.filter(request_id=request_id).values_list("address", flat=True).first() or ""
@@ -72,10 +81,10 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
     """Keep where the news of a request go, and queue its link. root: where its buyer reached the shop.
 
     address: with no spaces around it. Raises InvalidRequest for what is no address, RateLimited when the link was sent
-    too often.
+    too often, or links to that address, RedisUnavailable.
     """
     check_mail_is_on()
-    emails.normalise(address)  # also refuses a quoted name, which what sends the mails would take apart
+    normalised = emails.normalise(address)  # also refuses a quoted name, which what sends the mails would take apart
     with transaction.atomic():
         Contact.objects.get_or_create(request_id=request_id)
         contact = Contact.objects.select_for_update().get(request_id=request_id)
@@ -83,6 +92,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
             return  # the same press again: its answer was lost
         if contact.link_mails >= MAX_LINK_MAILS:
             raise RateLimited("The link of this ticket was sent too often.")
+        count_link(normalised)
         contact.address, contact.language, contact.root = address, language, root
         contact.is_over = False  # one that was deleted is looked at seldom; so would this be, as long as it waits
         contact.link_mails += 1
@@ -90,6 +100,12 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
         _note_told(contact, OrderEvent.objects.filter(order__request_id=request_id).last())
         contact.save()
         _queue(contact, "link")
+
+
+def count_link(normalised: str) -> None:
+    """Count one mail with a link to an address, of all tickets together. Raises RateLimited, RedisUnavailable."""
+    if count_up(f"mailed:{address_signer().sign(normalised)}", seconds=BOUND_SECONDS) > MAX_TO_ADDRESS:
+        raise RateLimited("Links of tickets were sent to this address too often.")
 
 
 def send_link_again(order: Order) -> None:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from post_office.models import Email
 
 from inventory.exceptions import FairdropError, RequestNotFound
-from shop.orders import email_codes, mails, requests
+from shop.orders import mails, requests
 from shop.payments import checkout
 from shop.web.languages import language_of
 from shop.web.pages import known_buyer, page, show
@@ -30,7 +30,6 @@ def change_address(request: HttpRequest, *, request_id: str) -> HttpResponse:
     address = request.POST.get("address", "").strip()
     try:
         if address:
-            email_codes.count_link(address)
             mails.keep_address(request_id, address, language=language_of(request), root=checkout.root_of(request))
         else:
             mails.forget_address(request_id)
