@@ -41,10 +41,22 @@ FLAWS = {
     "i14": "orders > 1",
 }
 # The sales of a SKU are read before, and the numbers of their orders come first: without nested loops a join looks up
-# nothing by index, and each audit would read all orders that there are.
+# nothing by index, and each audit would read all orders that there are. Of each sale, as between two sales of a SKU lie
+# the orders of the whole shop.
 SALES = "SELECT sale_id FROM inventory_line WHERE stock_id = %(stock_id)s"
 OF_SKU = "sale_id = ANY(%(sale_ids)s)"
-OF_ORDERS = "order_id BETWEEN (SELECT first FROM numbers) AND (SELECT last FROM numbers)"
+OF_ORDERS = "order_id BETWEEN n.first AND n.last"
+
+
+def _numbered(view: str, columns: str) -> str:
+    """Return the query of what a view has from each sale's first order to its last, of whatever sale.
+
+    OFFSET 0: the planner must not read the view before it knows the numbers, nor join first.
+    """
+    of_sale = f"SELECT order_id AS decided_no, {columns} FROM {view} WHERE {OF_ORDERS} OFFSET 0"  # noqa: S608
+    return f"SELECT n.sale_id, e.* FROM numbers n CROSS JOIN LATERAL ({of_sale}) AS e OFFSET 0"  # noqa: S608
+
+
 # Read once, looked at by many: the orders, history, movements and payments of one SKU.
 # buyers: those whose orders together come to more than one of their limits; units: what they hold now.
 # flaws: all that the four say of one request is added up, not joined, so that no plan can go wrong, and judged.
@@ -53,23 +65,25 @@ BOOKS = f"""
 WITH stock AS MATERIALIZED (SELECT * FROM inventory_stock WHERE id = %(stock_id)s),
 orders AS MATERIALIZED (
     SELECT decided_no, request_id, sale_id, buyer, quantity, buyer_limit, seq, state, in_turn, hold_expires_at,
-           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken, stood_by
+           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken, stood_by, due, due_currency
     FROM inventory_decision WHERE {OF_SKU}),
-numbers AS MATERIALIZED (SELECT min(decided_no) AS first, max(decided_no) AS last FROM orders),
+numbers AS MATERIALIZED (
+    SELECT sale_id, min(decided_no) AS first, max(decided_no) AS last FROM orders GROUP BY sale_id),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at, hold_expires_at,
            actor <> '{AFTER_RESTORE}' AS in_sale, to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
            (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
-    FROM (SELECT change_no, order_id AS decided_no, from_state, to_state, at, actor FROM inventory_change
-          WHERE {OF_ORDERS}) AS all_changes JOIN orders USING (decided_no)),
+    FROM ({_numbered("inventory_change", "change_no, from_state, to_state, at, actor")}) AS all_changes
+    JOIN orders USING (sale_id, decided_no)),
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
 loads AS MATERIALIZED (SELECT number, change FROM inventory_load WHERE stock_id = %(stock_id)s),
 payments AS MATERIALIZED (
-    SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
-           (amount, currency) = (due, due_currency) AS agreed
-    FROM inventory_payment WHERE {OF_SKU} AND {OF_ORDERS}),
+    SELECT request_id, p.reference, p.state, p.amount, p.currency, p.changed_at, p.created_at, p.provider,
+           (p.amount, p.currency) = (due, due_currency) AS agreed
+    FROM ({_numbered("inventory_payment", "reference, state, amount, currency, changed_at, created_at, provider")}) AS p
+    JOIN orders USING (sale_id, decided_no)),
 buyers AS MATERIALIZED (
     SELECT sale_id, buyer, sum(quantity) FILTER (WHERE state IN ('held', 'paid')) AS units,
            max(buyer_limit) FILTER (WHERE state IN ('held', 'paid')) AS highest

@@ -5,6 +5,7 @@ Real servers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
@@ -13,6 +14,7 @@ from inventory.audit import queries
 from inventory.audit.run import read_books
 from inventory.postgres import Cursor
 from loadtest.bench.harness.fixtures import LATE, REFUNDED, fill_books
+from shop.models import Sale
 from shop.sales.audit import audit_sale
 from tests.support.query_plans import rows_read
 
@@ -58,7 +60,7 @@ TABLES = ("shop_order", "shop_orderevent", "shop_payment")
 # Orders of another sale, with their history (by a trigger), and a payment each.
 OTHER_ORDERS = """
 INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price, currency)
-SELECT 'other-' || no, %(sale_id)s, 'buyer-' || no, 1, 1, no, 'sold_out', '', 1, 'EUR'
+SELECT %(sale_id)s || '-other-' || no, %(sale_id)s, 'buyer-' || no, 1, 1, no, 'refused', '', 1, 'EUR'
 FROM generate_series(1, %(orders)s) AS no
 """
 OTHER_PAYMENTS = """
@@ -67,12 +69,23 @@ SELECT id, 'sandbox', 'of-' || request_id, 1, 'EUR', 'declined', '' FROM shop_or
 """
 
 
+def sale_after(sale_id: int) -> int:
+    """Make the next sale of a SKU; return its id."""
+    sale = Sale.objects.get(pk=sale_id)
+    sale.pk, sale.slug, sale.opens_at = None, f"{sale.slug}-again", sale.closes_at
+    sale.closes_at += timedelta(hours=1)
+    sale.save(force_insert=True)
+    return int(sale.pk)
+
+
 @pytest.mark.parametrize("is_analyzed", [False, True], ids=["old statistics", "fresh statistics"])
 def test_the_orders_of_other_sales_are_not_read(new_sku: Callable[[], str], is_analyzed: bool) -> None:
+    """Those that lie between two sales of the SKU neither."""
     books, other = (fill_books(new_sku(), orders=SMALL) for _ in range(2))
     with transaction.atomic(), connection.cursor() as cursor:
-        for statement in (OTHER_ORDERS, OTHER_PAYMENTS):
-            cursor.execute(statement, {"sale_id": other.scope.sale_id, "orders": OTHERS})
+        for sale_id, orders in ((other.scope.sale_id, OTHERS), (sale_after(books.scope.sale_id), 1)):
+            for statement in (OTHER_ORDERS, OTHER_PAYMENTS):
+                cursor.execute(statement, {"sale_id": sale_id, "orders": orders})
         if is_analyzed:
             cursor.execute(f"ANALYZE {', '.join(TABLES)}")
         before = rows_read(*TABLES)
