@@ -36,6 +36,8 @@ LOOK_AGAIN_SECONDS = 0.5
 # A SKU in which something moves is compared this often; one that rests, and was clean, so much more rarely.
 BUSY_SECONDS = 3.0
 REST_SECONDS = 60.0
+# After the books of a SKU were added up, with all that was ever sold of it, they rest so many times as long as it took.
+BOOKS_REST = 20
 # An alarm that stays is told again after so long.
 ALARM_AGAIN_SECONDS = 300.0
 # So long after it was told an alarm is open: one that stays is found once a round, and told again then.
@@ -65,6 +67,7 @@ class Reconciler:
         self._gentle = gentle
         self._throttled_at = time.monotonic()
         self._comparisons: dict[str, Comparison] = {}
+        self._books_due: dict[str, float] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._last_sku = ""
         self._retirement = Retirement(client, throttle=self._throttle)
@@ -84,6 +87,7 @@ class Reconciler:
             self._retire_safely()
         on_sale_now = skus_on_sale()
         self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}
+        self._books_due = {sku: due for sku, due in self._books_due.items() if sku in on_sale_now}
         # By name, those after the last one first: every SKU gets its turn.
         found = 0
         for sku in sorted(on_sale_now, key=lambda sku: (sku <= self._last_sku, sku)):
@@ -164,6 +168,7 @@ class Reconciler:
     ) -> list[Drift]:
         """Compare one SKU with its sales; return every difference and what was done. Raises RedisUnavailable, Error."""
         drifts: list[Drift] = []
+        self._books_due.pop(sku, None)  # asked for, they are always added up
         for _, found in self.steps(sku, sale_ids=sale_ids):
             drifts += found
             self._throttle()
@@ -173,13 +178,23 @@ class Reconciler:
     def steps(self, sku: str, *, sale_ids: Sequence[int]) -> Iterator[Step]:
         """Compare one SKU with its sales, a page at a time. Raises RedisUnavailable, Error."""
         fault_point("before_reconcile")
-        yield 0, check_books(sku)
+        yield 0, self._check_books(sku)
         if not sale_ids:
             return  # every sale of it is retired: Redis knows nothing of it, and must not
         yield 0, self._compare_stock(sku, sale_ids)
         if is_primed(self._client, sku):
             yield from self._compare_records(sku, sale_ids)
         fault_point("after_reconcile")
+
+    def _check_books(self, sku: str) -> list[Drift]:
+        began = time.monotonic()
+        if began < self._books_due.get(sku, began):
+            return []
+        found = check_books(sku)
+        now = time.monotonic()
+        # What is wrong stays in sight of every round.
+        self._books_due[sku] = now if found else now + min(ROUND_SECONDS, BOOKS_REST * (now - began))
+        return found
 
     def _compare_stock(self, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
         with connection.cursor() as cursor:

@@ -215,6 +215,32 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
     assert reading.records == {books.sku: ORDERS}
 
 
+@pytest.mark.parametrize(("rest", "looks"), [(10**9, 2), (0, 6)], ids=["paced", "the control"])
+def test_the_books_of_a_sku_are_added_up_less_often_the_longer_it_takes(
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch, rest: int, looks: int
+) -> None:
+    """All that was ever sold of it is in them. A comparison that somebody asked for always adds them up."""
+    monkeypatch.setattr(loop, "BOOKS_REST", rest)
+    monkeypatch.setattr(loop.Reconciler, "_is_due", lambda *_: True)
+    added, check = [], loop.check_books
+    monkeypatch.setattr(loop, "check_books", lambda sku: added.append(sku) or check(sku))
+    watcher = watcher_of()
+    for _ in range(5):
+        assert watcher.work_once() == 0
+    assert watcher.compare(books.sku, sale_ids=[books.scope.sale_id]) == []
+    assert added == [books.sku] * looks
+
+
+def test_books_that_are_wrong_are_added_up_in_every_round(
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "BOOKS_REST", 10**9)
+    monkeypatch.setattr(loop.Reconciler, "_is_due", lambda *_: True)
+    monkeypatch.setattr(loop, "check_books", lambda sku: [Drift("books", sku, sku, "", ALARM)])
+    watcher = watcher_of()
+    assert [watcher.work_once() for _ in range(3)] == [1, 1, 1]
+
+
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
 def test_the_more_there_is_the_longer_is_the_rest_between_two_rounds(extent: int, seconds: int) -> None:
     assert seconds_between_rounds(extent, min_seconds=60) == seconds
