@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import F, Q
 
 from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
@@ -54,9 +55,11 @@ def begin_logs(cursor: Cursor, *, read_to: int) -> int:
     free units of that moment, less what has changed since an event, are those at it. A sale that was retired while no
     notary worked has events that nobody has read; of one that was retired before there were logs all were.
     """
-    unread = LineEvent.objects.filter(sale=OuterRef("pk"), number__gt=read_to)
-    begins = Q(retired_at=None) | Q(Exists(unread), buyers_forgotten_at=None)
-    for sale in Sale.objects.filter(begins, log=None).select_related("stock"):
+    without = Sale.objects.filter(log=None).select_related("stock")
+    unread = LineEvent.objects.filter(number__gt=read_to, sale__isnull=False).values("sale")
+    retired = without.filter(pk__in=unread, retired_at__isnull=False, buyers_forgotten_at=None)
+    # Two queries, for one would read all sales that there ever were.
+    for sale in chain(without.filter(retired_at=None), retired):
         values = {"read_to": read_to, "sale_id": sale.pk, "stock_id": sale.stock_id}
         after = _number(cursor, BEGINS_AFTER, values)
         changed = _number(cursor, CHANGED_SINCE, values | {"after": after})
