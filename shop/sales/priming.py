@@ -105,15 +105,28 @@ def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) ->
     if line_priming.is_primed(client, card.sku):
         if begins:
             _tell_latest(client, card.sku)
-        return _prime_stock(client, card, begins=begins, lost=lost)
+        return _prime_stock(client, card, begins=begins, lost=lost, last_seq=_last_seq(card.sku) if begins else 0)
     first = _fill(client, card.sku)
+    last_seq = _last_seq(card.sku) if begins else 0
     with transaction.atomic(), connection.cursor() as cursor:
         # Until the stock is known nobody is told of a change: so nothing may change after the last look at it.
         ledger.lock_stock(cursor, sku=card.sku)
         card = replace(catalogue.find_sale_by_id(card.sale_id), ordinal_base=card.ordinal_base)
         _refuse_retired(card)
         _fill(client, card.sku, since=first)
-        return _prime_stock(client, card, begins=begins, lost=lost)
+        last_seq = max(last_seq, _last_seq(card.sku, since=first)) if begins else 0
+        return _prime_stock(client, card, begins=begins, lost=lost, last_seq=last_seq)
+
+
+def _last_seq(sku: str, *, since: _Look | None = None) -> int:
+    """Return the highest seq of a SKU's orders. since: without sales that were retired at that look: they get no more.
+
+    No index finds it, and a Redis that has lost nothing knows it: so it is read only when ordinals begin.
+    """
+    orders = Order.objects.filter(sale__stock__sku=sku)
+    if since is not None:
+        orders = orders.filter(Q(sale__retired_at=None) | Q(sale__retired_at__gte=since.at - MAX_COMMIT))
+    return int(orders.aggregate(last=Max("seq"))["last"] or 0)
 
 
 def _tell_latest(client: redis.Client, sku: str) -> None:
@@ -129,20 +142,18 @@ def _refuse_retired(card: SaleCard) -> None:
         raise SaleNotPrimed("This sale is retired: only the database answers for it.")
 
 
-def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
+def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool, last_seq: int) -> Primed:
     versions = {}
     for terms in SaleTerms.objects.filter(sale_id=card.sale_id):
         versions[f"{terms.version}"] = f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
         # A field of its own: web processes from before it go on reading the other.
         versions[f"{terms.version}:hold"] = f"{terms.hold_seconds}"
-    # No index finds the last seq, and a Redis that has lost nothing knows it: then nothing is read.
-    orders = Order.objects.filter(sale__stock__sku=card.sku) if begins else Order.objects.none()
     return line_priming.prime(
         client,
         card,
         versions=versions,
         figures=StockFigures(card.available, card.held, card.sold, card.version),
-        last_seq=orders.aggregate(last=Max("seq"))["last"] or 0,
+        last_seq=last_seq,
         fence=card.fence,
         begins=begins,
         grace_seconds=settings.RESTORE_GRACE_SECONDS if lost else 0,

@@ -5,31 +5,39 @@ Pausing, closing and paying go on across the loss as if nothing had been.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.models import Q
+from django.utils import timezone
 
-from inventory import redis
+from inventory import ledger, redis
 from inventory.audit import line as audit_line
 from inventory.line import priming as line_priming
 from inventory.line import reading, writing
 from inventory.line.admission import Code
 from inventory.line.writing import Settled
+from inventory.postgres import Cursor
 from inventory.redis import keys
 from inventory.states import State
+from loadtest.bench.harness.fixtures import fill_books
 from shop.models import Order, Sale
 from shop.orders import holds
 from shop.payments import notices
 from shop.sales import priming
-from shop.sales.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard, find_sale
 from shop.staff import sale_control
 from tests.support import road
+from tests.support.query_plans import rows_read
 from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
 from tests.support.waiting import wait_until
 from workers.reconciler.books import stock_row
 
 pytestmark = pytest.mark.usefixtures("shop_database")
+
+PAST_ORDERS = 1_000
 
 
 @pytest.fixture
@@ -209,3 +217,50 @@ def test_what_the_first_look_has_seen_is_not_read_again_under_the_lock(
     with monkeypatch.context() as careless:
         careless.setattr(priming, "_written_after", lambda look: Q(changed_at__gte=look.at - priming.MAX_COMMIT))
         assert written_under_the_lock(card, monkeypatch) == Order.objects.filter(sale_id=card.sale_id).count()
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["not read", "the control"])
+def test_past_sales_are_not_read_while_the_stock_is_locked(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_read: bool
+) -> None:
+    """The last seq of all is known all the same, and so is one that was written after the look before the lock."""
+    lock, prime, last_seq = ledger.lock_stock, line_priming.prime, priming._last_seq
+    past, seen = retired_sale(new_sku()), list[tuple[int, int]]()
+    order = Order.objects.filter(sale=past).latest("seq")
+    again = sale_after(past)
+
+    def note(*args: Any, **named: Any) -> Any:
+        seen.append((rows_read("shop_order"), named["last_seq"]))
+        return prime(*args, **named)
+
+    def lock_late(cursor: Cursor, *, sku: str) -> Any:
+        order.pk, order.request_id, order.sale, order.seq = None, f"{again.pk}-late", again, order.seq + 7
+        order.save(force_insert=True)
+        seen.append((rows_read("shop_order"), 0))
+        return lock(cursor, sku=sku)
+
+    monkeypatch.setattr(line_priming, "prime", note)
+    monkeypatch.setattr(ledger, "lock_stock", lock_late)
+    if is_read:
+        monkeypatch.setattr(priming, "_last_seq", lambda sku, **_: last_seq(sku))
+    priming.prime_sale(again.slug)
+    (before, _), (rows, last) = seen
+    assert (rows - before >= PAST_ORDERS, last) == (is_read, order.seq)
+
+
+def retired_sale(sku: str) -> Sale:
+    """Make a sale that was retired an hour ago, with its orders."""
+    books = fill_books(sku, orders=PAST_ORDERS)
+    road.forget(find_sale(books.slug))
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    Sale.objects.filter(slug=books.slug).update(retired_at=an_hour_ago, operator_state="closed")
+    return Sale.objects.get(slug=books.slug)
+
+
+def sale_after(sale: Sale) -> Sale:
+    """Make the next sale of a SKU."""
+    opens, slug = timezone.now(), f"{sale.slug}-again"
+    return Sale.objects.create(
+        slug=slug, product=sale.product, stock=sale.stock, title="Again", price=5,
+        opens_at=opens, closes_at=opens + timedelta(days=1),
+    )  # fmt: skip
