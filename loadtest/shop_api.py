@@ -10,7 +10,7 @@ import json
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 
 
 class ShopError(Exception):

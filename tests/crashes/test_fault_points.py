@@ -108,6 +108,8 @@ def test_a_settler_killed_among_many_lines_costs_nobody_anything(
     lines = [full_line(new_sku()) for _ in range(MANY_SKUS)]
     # Each line is one batch, and the second one of the victim meets the fault.
     monkeypatch.setitem(cast(dict[str, str], shop.environment), "FAIRDROP_SETTLE_BATCH", str(BUYERS + LATE))
+    # The lock of its first line must not end before the line is decided, also where the machine stands still.
+    monkeypatch.setitem(cast(dict[str, str], shop.environment), "FAIRDROP_LOCK_TTL_MS", "20000")
     with shop.victim(f"{name}:kill:2", folder=tmp_path) as victim:
         victim.wait_until_it_reaches(name)
         assert victim.process.wait(timeout_seconds=120)

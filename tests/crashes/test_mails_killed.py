@@ -23,12 +23,14 @@ from tests.support.crashes.worker_shop import WorkerShop, own_stores, worker_sho
 from tests.support.paying import begin, happen, hear
 from tests.support.servers.mail_server import MailServer, mail_server
 from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.mailer import Mailer
 
 pytestmark = pytest.mark.usefixtures("quiet_notices")
 
+# A mail that the machine kept for too long is sent again two minutes later.
+AGAIN_SECONDS = 3 * PATIENCE_SECONDS
 BUYERS, UNITS = 60, 40
 LINK, TURN = "The link of your ticket", "It is your turn: pay to keep it"
 PAID, REFUNDED = "Paid: your receipt", "Your money goes back"
@@ -135,7 +137,7 @@ def test_every_mail_that_events_call_for_and_no_other(shop: WorkerShop, server: 
     die_at(shop, "mailer", "in_mail", "before_mail")
     die_unconfirmed(shop, server)
     mailer = start(shop, "mailer")
-    wait_until(people.all_sent, what="the first turns are told")
+    wait_until(people.all_sent, timeout_seconds=AGAIN_SECONDS, what="the first turns are told")
 
     # Eight pay and the shop hears of it; eight more pay, and their notice is lost.
     kill(mailer)
@@ -169,7 +171,7 @@ def test_every_mail_that_events_call_for_and_no_other(shop: WorkerShop, server: 
     die_unconfirmed(shop, server)
     start(shop, "mailer")
     wait_until(lambda: len(in_state(names[40:], "held")) == 16, what="the units of the refunds are held again")
-    wait_until(people.all_sent, what="everything is told")
+    wait_until(people.all_sent, timeout_seconds=AGAIN_SECONDS, what="everything is told")
 
     told = Counter(subject for subjects in people.queued.values() for subject in subjects)
     assert told == {LINK: 60, TURN: 30 + 16, PAID: 16, REFUNDED: 3 + 4}

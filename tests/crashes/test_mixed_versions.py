@@ -171,9 +171,13 @@ class MixedFlood(Flood):
         return Visitor(buyer, slug, key, name, ticket, STATES[act])
 
     def answered(self, what: str, call: Callable[[], Answer]) -> Answer | None:
-        """Return the shop's answer; None when there was none, or a 503: it asks to try again."""
+        """Return the shop's answer; None when there was none, or one that asks to try again.
+
+        That is a 503, or what a slow sender is told: a thread of ours stood still between a head and its body.
+        """
         answer = self.call(what, call)
-        return None if answer is None or answer.status == 503 else answer
+        again = answer is None or answer.status == 503 or b"did not arrive within" in answer.body
+        return None if again else answer
 
     def go_on(self, step: str) -> None:
         """Return when enough visits have begun and ended in this step, and holds of before it went to others."""

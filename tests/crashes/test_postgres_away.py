@@ -57,6 +57,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
     with ExitStack() as running:
         valkey = running.enter_context(own_valkey(tmp_path))
         environment = {**process_environment, "REDIS_URL": valkey.url, "FAIRDROP_SETTLE_BATCH": "10"}
+        environment["FAIRDROP_REDIS_TIMEOUT_SECONDS"] = "30"  # only PostgreSQL is taken away here
         postgres = running.enter_context(own_postgres(environment=environment))
         environment |= {"DATABASE_URL": postgres.url}
         running.enter_context(shop_of(environment))

@@ -25,7 +25,7 @@ from tests.support.crashes.fault_shop import unguarded_settler
 from tests.support.crashes.ticket_crowd import Client, TicketCrowd
 from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
 from tests.support.waiting import wait_until
 
@@ -51,7 +51,7 @@ def card(shop: WorkerShop, new_sku: Callable[[], str]) -> SaleCard:
 @pytest.fixture
 def web(shop: WorkerShop, card: SaleCard) -> Iterator[Caller]:
     """Run the web process, and wait until it shows the sale."""
-    with web_process(shop.environment, folder=shop.folder) as caller:
+    with web_process(shop.environment, folder=shop.folder, program=program_with(PATIENT_WEB)) as caller:
         wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200)
         yield caller
 

@@ -5,6 +5,7 @@ sees an answer of the proxy's own, a caller that gets none asks once more with t
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -170,6 +171,8 @@ def flood(fleet: Fleet, new_sku: Callable[[], str], tmp_path: Path) -> Iterator[
     port = free_port()
     (tmp_path / "proxy").mkdir()
     text = adapted(text_of("nginx.conf"), folder=tmp_path / "proxy", ports=list(fleet.web), port=port)
+    # A visitor that gets no turn for seconds would be a slow sender.
+    text = re.sub(r"(client_(?:body|header)_timeout) \d+s", r"\1 60s", text)
     with running_nginx(text, folder=tmp_path / "proxy", port=port) as proxy:
         wait_until(lambda: proxy.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is known")
         flood = Flood(proxy, card)

@@ -23,7 +23,7 @@ from shop.gate.server.limits import HEAD_SECONDS
 from shop.http import BODY_SECONDS
 from tests.crashes.conftest import CROWD, SPARE_FILES
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import program_with, web_process
 from tests.support.waiting import assert_waits_at_most, wait_until
 
 HEAD = (
@@ -36,6 +36,11 @@ SECONDS_TO_END = 120.0
 ATTACKER = "127.0.0.2"
 LARGE_HEADS, LARGE_BYTES = 300, 400_000
 # Three times what the shop waits, and as much for a machine that is busy; nobody else would ever close them.
+# So that a crowd is there at once also where it comes slowly; without it a silent one is ended after five seconds.
+LONGER = """
+from shop.gate.server import protocol, silent
+protocol.DEADLINES = silent.DEADLINES = (20, 20, *protocol.DEADLINES[2:])
+"""
 SECONDS_TO_CLOSE = float(os.environ.get("SLOW_SENDERS_SECONDS", "60"))
 MORE_BYTES = 50 * 1024 * 1024
 # Files that a web process has open besides the crowd's connections.
@@ -121,7 +126,8 @@ def test_one_address_takes_nothing_from_another(
     """The control is no limit: then all of them have a connection at once."""
     environment = {**process_environment, "FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS": str(limit)}
     with ExitStack() as running:
-        web = running.enter_context(web_process(environment, folder=tmp_path))
+        program = ("manage.py",) if "SLOW_SENDERS" in os.environ else program_with(LONGER)
+        web = running.enter_context(web_process(environment, folder=tmp_path, program=program))
         crowd = Crowd(web, running)
         for _ in range(CROWD):
             crowd.come(b"", address=ATTACKER)

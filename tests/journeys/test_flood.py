@@ -56,7 +56,9 @@ def address(shop: Caller) -> str:
 
 def flood(environment: Mapping[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the flood command to its end."""
-    command = [sys.executable, "-m", "loadtest.run_flood", "--history", str(folder), "--users", "40", *words]
+    # A crowd ends by itself; one on a slow machine is not sent home before.
+    command = [sys.executable, "-m", "loadtest.run_flood", "--run-time", "900", "--users", "40"]
+    command += ["--history", str(folder), *words]
     return subprocess.run(
         command, cwd=ROOT, env=dict(environment), capture_output=True, text=True, timeout=FLOOD_SECONDS, check=False
     )

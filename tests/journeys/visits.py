@@ -139,6 +139,7 @@ class Visit:
         self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
         # An answer that comes later would show what the test does from now on.
         wait_until(lambda: self.page.title() is not None and not self.asks, what="every ask is answered")
+        self.page.evaluate("delete AbortSignal.timeout")  # it goes by the page's clock, which the test turns on
 
     def come_back(self) -> None:
         """Look at the tab again: its page then asks at once, and not when its next look is due."""

@@ -54,7 +54,7 @@ class Plan:
 
     def lock(self) -> Lock:
         """Return one more candidate."""
-        return Lock(redis.connect(), self.name, ttl_ms=self.ttl_ms, fair=self.fair)
+        return Lock(redis.connect(timeout_seconds=60), self.name, ttl_ms=self.ttl_ms, fair=self.fair)
 
     def said(self, word: str) -> bool:
         """Say whether the test said `go` or `stop`."""

@@ -63,11 +63,12 @@ def count_own_turns_unsent(plan: Plan) -> None:
 
 def lose_a_lock(plan: Plan) -> None:
     """Have a lock taken away; tell it."""
-    pen, lock = Pen(plan), Lock(redis.connect(), plan.name, ttl_ms=SHORT_TTL_MS)
+    client = redis.connect(timeout_seconds=60)
+    pen, lock = Pen(plan), Lock(client, plan.name, ttl_ms=SHORT_TTL_MS)
     pen.write("ready")
     plan.wait_for("go")
     assert lock.acquire(timeout_seconds=60)
-    force_release(redis.connect(), plan.name, token=lock.token)  # if it is late, from nobody else
+    force_release(client, plan.name, token=lock.token)  # if it is late, from nobody else
     assert lock.lost.wait(timeout=120)
     pen.write("told", told={"attempts": 1, "waits": 1, "holds": 1, "losses": 1})
     plan.wait_for("stop")

@@ -16,7 +16,7 @@ from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
 # On any machine, and so many times as long as one alone takes to buy.
-MIN_HOLD_SECONDS, TIMES_AS_LONG = 5, 25
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS, TIMES_AS_LONG, TRIES = 5, 30, 25, 3
 
 
 def wait_until_shown(web: Caller, card: SaleCard) -> None:
@@ -40,7 +40,15 @@ def shown_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., SaleCa
 
 
 def seconds_to_pay_in(web: Caller, make: Callable[..., SaleCard]) -> int:
-    """Return how long a hold must last so that a crowd can pay in time, on a machine as busy as it is now."""
+    """Return how long a hold must last so that a crowd can pay in time, on a machine as busy as it is now.
+
+    Never so long that a crowd gives up before a unit that lapses went to the third after it.
+    """
+    quickest = min(_seconds_to_buy(web, make) for _ in range(TRIES))
+    return min(MAX_HOLD_SECONDS, max(MIN_HOLD_SECONDS, math.ceil(TIMES_AS_LONG * quickest)))
+
+
+def _seconds_to_buy(web: Caller, make: Callable[..., SaleCard]) -> float:
     card, buyer = make(units=1), web.new_buyer()
     began = time.monotonic()
     asked = answer_to(partial(web.ask, card.slug, buyer))
@@ -49,4 +57,4 @@ def seconds_to_pay_in(web: Caller, make: Callable[..., SaleCard]) -> int:
     path, headers = f"/api/v1/requests/{name}/payment", {**JSON, **buyer.headers}
     paid = answer_to(partial(web.call, "POST", path, body="{}", headers=headers))
     assert paid.status == 200, paid.body
-    return max(MIN_HOLD_SECONDS, math.ceil(TIMES_AS_LONG * (time.monotonic() - began)))
+    return time.monotonic() - began

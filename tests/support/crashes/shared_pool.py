@@ -14,6 +14,7 @@ from django.core.management import call_command  # noqa: E402 - needs Django set
 
 from shop.gate import pages  # noqa: E402
 from shop.gate.server.protocol import GateProtocol  # noqa: E402
+from shop.stripe import calls  # noqa: E402
 
 
 def share_one_pool() -> None:
@@ -26,4 +27,6 @@ def share_one_pool() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "shared":
         share_one_pool()
+    else:
+        calls.ANSWER_SECONDS = 30  # no payment gives up before its provider goes on, on a machine that is slow
     call_command("run_web", port=int(sys.argv[2]))
