@@ -21,14 +21,17 @@ STOP_SECONDS = 60.0
 # The workers of a shop that decides and takes payments.
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
-# A test may stop it in the middle of a transaction, whose locks others wait for.
+# A test may stop it in the middle of a transaction, whose locks others wait for. Nor does it take for a slow sender a
+# test whose thread gets no turn for seconds.
 PATIENT_WEB = """
 from tests.support.waiting import lengthen_bounds
 lengthen_bounds(idle_seconds=30)
 import shop.gate.readiness, shop.gate.sales.cache
+import shop.gate.server.protocol as protocol, shop.gate.server.silent as silent
 from shop.sandbox import deliveries
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
 deliveries.LEASE_SECONDS = 2 * deliveries.BATCH * deliveries.POST_SECONDS
+protocol.DEADLINES = silent.DEADLINES = (600, 600, 600, *protocol.DEADLINES[3:])
 """
 # Looks for new sales four times as often as the shop does, for tests that each make one and wait until it is shown. Not
 # for floods and restarts: what the shop learns from the catalogue, it mends by, too.

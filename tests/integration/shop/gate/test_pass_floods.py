@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from shop.access import passes
 from shop.gate.passes import MAX_WAITING
-from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.http_calls import Caller
 from tests.support.passes import challenge_of, hand_in, press, solved
-from tests.support.servers.shop_processes import program_with, web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 
@@ -48,12 +46,12 @@ def test_while_a_flood_of_checks_waits_the_door_answers(
     go_on, refused = tmp_path / "go on", 20
     given = {**process_environment, "FAIRDROP_PASS_WORK": "3", "HELD_UNTIL": str(go_on)}
     with (
-        web_process(given, folder=tmp_path, program=program_with(HOLDING)) as web,
+        web_process(given, folder=tmp_path, program=program_with(PATIENT_WEB + HOLDING)) as web,
         ThreadPoolExecutor(MAX_WAITING + refused) as hands,
     ):
         card, ann, bob = shown_sales(web, new_sku)(units=5, pass_mode="always"), web.new_buyer(), web.new_buyer()
         payload = {"payload": solved(challenge_of(web, card.slug, ann))}
-        flood = [hands.submit(hand_in_once, web, card.slug, ann, payload) for _ in range(MAX_WAITING + refused)]
+        flood = [hands.submit(hand_in, web, card.slug, ann, payload) for _ in range(MAX_WAITING + refused)]
         try:
             wait_until(lambda: sum(map(Future.done, flood)) >= refused, what="the queue is full")
             text = passes.make_pass(card, buyer=bob.name, proof="work", until=FAR).text
@@ -71,7 +69,7 @@ def test_control_one_check_on_the_event_loop_stops_the_door(
 ) -> None:
     go_on = tmp_path / "go on"
     given = {**process_environment, "FAIRDROP_PASS_WORK": "3", "HELD_UNTIL": str(go_on)}
-    program = program_with(HOLDING + ON_THE_LOOP)
+    program = program_with(PATIENT_WEB + HOLDING + ON_THE_LOOP)
     with web_process(given, folder=tmp_path, program=program) as web, ThreadPoolExecutor(1) as hands:
         card, ann = shown_sales(web, new_sku)(units=5, pass_mode="always"), web.new_buyer()
         payload = {"payload": solved(challenge_of(web, card.slug, ann))}
@@ -82,16 +80,6 @@ def test_control_one_check_on_the_event_loop_stops_the_door(
             go_on.touch()
         assert check.result().status == 201
         wait_until(lambda: answers(web), what="the door is open again")
-
-
-def hand_in_once(web: Caller, slug: str, buyer: Buyer, body: Any) -> Answer:
-    """As hand_in, for one of so many threads: to the shop, one that gets no turn for seconds is a slow sender.
-
-    It is hung up on before it has sent a call, so it may try again.
-    """
-    while True:
-        with suppress(ConnectionError):
-            return hand_in(web, slug, buyer, body)
 
 
 def answers(web: Caller) -> bool:

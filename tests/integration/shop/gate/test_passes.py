@@ -21,7 +21,7 @@ from tests.races.crowd import at_once
 from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.passes import challenge_of, earn, hand_in, press, solved
 from tests.support.road import run
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 
@@ -29,13 +29,16 @@ FAR = 4_000_000_000
 PRESSES = 200
 FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
 MakeSale = Callable[..., SaleCard]
+# A rush is not over before a slow machine has looked at it, and is within the time that a test waits for the calm.
+LONG_RUSH = f"{PATIENT_WEB}import shop.access.rush\nshop.access.rush.RUSH_SECONDS = 100.0\n"
 
 
 @pytest.fixture(scope="module")
 def own_web(shop_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """Run a web process with little work for a pass."""
     environment = {**shop_environment, "FAIRDROP_PASS_WORK": "3"}
-    with web_process(environment, folder=tmp_path_factory.mktemp("passes")) as caller:
+    folder = tmp_path_factory.mktemp("passes")
+    with web_process(environment, folder=folder, program=program_with(LONG_RUSH)) as caller:
         yield caller
 
 

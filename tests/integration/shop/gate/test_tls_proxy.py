@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.http_calls import Caller
 from tests.support.servers.nginx import FOLDER, adapted, before, find_nginx, running_nginx, text_of
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.servers.stores import ROOT
 from workers.embedded.server import free_port
 
@@ -220,7 +220,7 @@ def test_the_shop_behind_it_says_once_that_it_is_reached_by_tls_only(
         **process_environment, "FAIRDROP_BEHIND_TLS": "true", "FAIRDROP_TRUSTED_PROXIES": "1", "ALLOWED_HOSTS": HOST,
     }  # fmt: skip
     with ExitStack() as running:
-        web = running.enter_context(web_process(environment, folder=tmp_path))
+        web = running.enter_context(web_process(environment, folder=tmp_path, program=program_with(PATIENT_WEB)))
         proxy = running.enter_context(tls_proxy(tmp_path, shop_port=web.port))
         for path in ("/", "/api/v1/sales", "/admin/login/"):
             answer = proxy.get(path)

@@ -57,7 +57,7 @@ def test_a_new_sale_is_shown_before_it_is_there(new_sku: Callable[[], str], medi
 
 
 def test_a_sale_of_a_product_there_is_and_a_change_of_a_sale(new_sku: Callable[[], str]) -> None:
-    client, card = browser_of("manager"), make_sale(new_sku(), units=3, closes_in_seconds=60)
+    client, card = browser_of("manager"), make_sale(new_sku(), units=3)
     product, sale = Product.objects.get(slug=card.sku), Sale.objects.get(slug=card.slug)
     only = {"product": product.pk, "sku": "", "units": "", "list_price": "", "tagline": "", "picture": ""}
     later = {"opens_at_0": "2100-01-01", "closes_at_0": "2100-01-02"}
