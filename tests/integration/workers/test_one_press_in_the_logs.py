@@ -53,7 +53,9 @@ def shop(
     process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> Iterator[tuple[Caller, SaleCard]]:
     """Run a web process that says what it is asked; give its caller, and a sale that it shows."""
-    with web_process({**process_environment, "LOG_LEVEL": "INFO"}, folder=tmp_path) as web:
+    # A busy machine may keep Redis from answering.
+    own = {"LOG_LEVEL": "INFO", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    with web_process({**process_environment, **own}, folder=tmp_path) as web:
         yield web, shown_sales(web, new_sku)(units=5)
 
 

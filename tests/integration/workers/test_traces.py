@@ -36,6 +36,8 @@ PATIENT = program_with("""
 from inventory.telemetry import otlp, traces
 otlp.EXPORT_SECONDS = traces.END_SECONDS = 60
 """)
+# No test freezes their Redis: one that does not answer waits for its turn on a busy machine.
+PATIENT_CLIENTS = {"FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
 # What a web process has imported when it ends.
 NOTING = """
 import atexit, json, pathlib, sys
@@ -72,7 +74,7 @@ def test_one_press_is_one_trace_from_the_gate_to_the_end_of_its_hold(
 ) -> None:
     card = make_sale(new_sku(), units=2, hold_seconds=1)
     with collecting() as collector, ExitStack() as running:
-        environment = {**process_environment, **collector.environment}
+        environment = {**process_environment, **PATIENT_CLIENTS, **collector.environment}
         web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
         for worker in ("settler", "expirer"):
             running.enter_context(worker_process(worker, environment, folder=tmp_path, program=PATIENT))
@@ -149,7 +151,7 @@ def test_every_process_traces_the_same_part_of_the_requests(
     card = make_sale(new_sku(), units=BUYERS)
     sampler = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
     with collecting() as collector, ExitStack() as running:
-        environment = {**process_environment, **collector.environment, **sampler}
+        environment = {**process_environment, **PATIENT_CLIENTS, **collector.environment, **sampler}
         web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
         running.enter_context(worker_process("settler", environment, folder=tmp_path, program=PATIENT))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
@@ -172,7 +174,7 @@ def test_a_collector_that_is_silent_holds_nobody_up(
 ) -> None:
     card = make_sale(new_sku(), units=BUYERS)
     with Silent() as collector, ExitStack() as running:
-        environment = {**process_environment, **collector.environment}
+        environment = {**process_environment, **PATIENT_CLIENTS, **collector.environment}
         web = running.enter_context(web_process(environment, folder=tmp_path))
         running.enter_context(worker_process("settler", environment, folder=tmp_path))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
@@ -201,7 +203,7 @@ def test_without_a_collector_nothing_of_it_is_imported(
     """With one, the control: the same process has imported it, and sent something."""
     card, note = make_sale(new_sku(), units=1), tmp_path / "imported.json"
     with collecting() as collector:
-        environment = {**process_environment, **(collector.environment if is_named else {})}
+        environment = {**process_environment, **PATIENT_CLIENTS, **(collector.environment if is_named else {})}
         with web_process(environment, folder=tmp_path, program=("-c", NOTING, str(note))) as web:
             wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
             ask_for_one(web, card.slug)

@@ -31,7 +31,10 @@ def seen(child: ChildProcess) -> list[Worker]:
 
 
 @pytest.mark.parametrize("name", ["settler", "expirer", "payments", "reconciler", "sandbox"])
-def test_each_worker_speaks_while_it_runs(process_environment: dict[str, str], tmp_path: Path, name: str) -> None:
+def test_each_worker_speaks_while_it_runs(
+    process_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(heartbeats, "SILENT_SECONDS", 300.0)  # however slow the machine is
     with worker(name, process_environment, tmp_path) as child:
         (first,) = wait_until(lambda: seen(child), what=f"{name} speaks")
         assert (first.name, first.alive) == (name, True)

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,8 +36,10 @@ dir "{folder}"
 repl-diskless-sync-delay 0
 """
 # The groups are patient: a busy server is not taken for a dead one, nor is a handshake of two busy ones given up.
-# Sentinel is quick only when one was killed.
-PATIENCE_MS, QUICK_MS = 60_000, 500
+# Sentinel is quick only when one was killed; it promotes no replica whose link is down for ten times as long.
+PATIENCE_MS, QUICK_MS = 60_000, 3_000
+# A Sentinel that stood still for longer would declare nobody dead for half a minute: it must doubt its own clock.
+STANDSTILL_MS = 3_600_000
 # When the servers of a Cluster take one that is killed for dead.
 NODE_TIMEOUT_MS = 1500
 ANSWER_SECONDS = 60
@@ -324,6 +326,8 @@ def watched_pair(folder: Path) -> Iterator[Watched]:
             .replace("{patience}", str(PATIENCE_MS))
         )
         sentinel = running.enter_context(node(folder / "sentinel", text, options=("--sentinel",)))
+        with suppress(redis.FAILURES):  # one that does not know it goes without
+            sentinel.run("SENTINEL", "DEBUG", "TILT-TRIGGER", STANDSTILL_MS)
         wait_until(lambda: knows(sentinel, replica), what="Sentinel knows the replica")
         yield Watched(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0", primary, replica, sentinel)
 

@@ -17,6 +17,7 @@ from inventory.line import writing
 from inventory.locks.lock import GRANT_TTL_MS, Lock, force_release
 from inventory.redis import keys
 from tests.support.lock_waiters import blocked_clients, note_for_long
+from tests.support.renewals import renew_now
 from tests.support.road import run
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
@@ -145,7 +146,7 @@ def seconds_without_a_signal(name: str) -> float:
 
 def test_an_operator_takes_a_lock_away_and_the_waiter_gets_it(new_sku: Callable[[], str]) -> None:
     name = new_sku()
-    holder, waiter = (Lock(redis.connect(), name, ttl_ms=9000) for _ in range(2))
+    holder, waiter = (Lock(redis.connect(), name, ttl_ms=60_000) for _ in range(2))
     assert holder.acquire()
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(waiter.acquire, timeout_seconds=60)
@@ -153,6 +154,7 @@ def test_an_operator_takes_a_lock_away_and_the_waiter_gets_it(new_sku: Callable[
         fence = force_release(redis.connect(), name)
         assert result.result(timeout=120)
     assert holder.fence < fence < waiter.fence
+    renew_now(holder)
     assert holder.lost.wait(timeout=120)
     waiter.release()
 

@@ -146,8 +146,8 @@ def test_a_client_that_we_did_not_open_is_refused(new_sku: Callable[[], str]) ->
         with pytest.raises(InvalidRequest, match="client must come from"):
             make()
     foreign.close()
-    ours = redis.connect_once(settings.REDIS_URL, timeout_seconds=5)
-    with Lock(ours, new_sku(), ttl_ms=5000) as lock:
+    ours = redis.connect_once(settings.REDIS_URL, timeout_seconds=60)
+    with Lock(ours, new_sku(), ttl_ms=60_000) as lock:
         assert lock.is_locking(remote=True)
     ours.close()
 

@@ -229,11 +229,11 @@ def test_a_lock_that_ended_before_its_reply_came_is_not_ours(
     proxy: Proxy, new_sku: Callable[[], str], kind: str, delay_seconds: float, ours: bool
 ) -> None:
     """L18. The control is the same lock without the delay: it is ours, on a busy machine not by the first try."""
-    client, name = redis.connect_once(settings.REDIS_URL, timeout_seconds=10), new_sku()
+    client, name = redis.connect_once(settings.REDIS_URL, timeout_seconds=60), new_sku()
     lock = (
         Lock(client, name, ttl_ms=1000)
         if kind == "lock"
-        else Redlock([client], name, ttl_ms=1000, node_timeout_seconds=10)
+        else Redlock([client], name, ttl_ms=1000, node_timeout_seconds=60)
     )
     client.ping()
     proxy.delay_seconds = delay_seconds  # twice a call

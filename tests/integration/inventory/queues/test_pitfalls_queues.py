@@ -24,8 +24,8 @@ from tests.support.road import held_lock, run
 from tests.support.waiting import assert_waits_at_most, wait_until
 
 FORK = multiprocessing.get_context("fork")
-# The longer life is for a machine that stands still meanwhile.
-LIVES_MS = (1500, 12_000)
+# The longer lives are for a machine that stands still meanwhile.
+LIVES_MS = (1500, 12_000, 60_000)
 RECOVERERS = 8
 TASKS = 40
 DEEP = 100_000
@@ -65,7 +65,7 @@ def is_handed_out_again(queue: Queue, *, life_ms: int, renewed: bool) -> bool:
     except (AssertionError, LockLost):
         if life_ms == LIVES_MS[-1] or not renewed:
             raise
-        return True  # the machine stood still for the whole short life
+        return True  # the machine stood still for the whole of a shorter life
     if not renewed:
         assert worker.hold
         WATCHDOG.remove(worker.hold)
