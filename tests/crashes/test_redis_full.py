@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 import pytest
 from django.test import override_settings
-from redis.exceptions import OutOfMemoryError
 
 from inventory import redis
 from inventory.audit import line
@@ -92,7 +91,7 @@ def fill(client: redis.Client) -> None:
     """Give the server little more than it uses, and write until it refuses."""
     client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM_BYTES)
     numbers = count()
-    with suppress(OutOfMemoryError):
+    with suppress(*redis.FAILURES):
         while True:
             client.set(f"junk-{next(numbers)}", "x" * JUNK_BYTES)
 
