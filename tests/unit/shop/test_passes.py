@@ -254,7 +254,7 @@ def test_few_in_each_second_are_no_rush(monkeypatch: pytest.MonkeyPatch) -> None
         moment[0] += 1
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "asked for by the API"), ("zh-hans", "通过 API 申请")])
+@pytest.mark.parametrize(("language", "words"), [("en", "asked for by the API"), ("zh-hans", "通过接口申请")])
 def test_the_form_of_a_sale_says_which_tokens_make_a_rush(language: str, words: str) -> None:
     """Those that pages give are not counted."""
     with translation.override(language):
