@@ -126,8 +126,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
         facts = facts_of(options)
-        # Of several machines, the first may be a master's, which has no clients.
-        for folder in options.folders[1:] or options.folders:
+        # Of several machines, the first may be a master's, which has books and no clients.
+        first, *others = options.folders
+        for folder in others if others and (first / AUDIT_FILE).exists() else options.folders:
             if not history_files(folder):
                 raise NothingToJudge(f"There is no record in {folder}: files of clients are called history-*.")
         history = read_history(*options.folders)

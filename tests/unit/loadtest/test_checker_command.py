@@ -105,6 +105,9 @@ def test_the_master_of_several_machines_has_no_record_of_its_own(
     for path in kept.glob("history-*"):
         path.rename(worker / path.name)
     assert main([str(kept), str(worker)]) == 0
+    # The control: one that was copied wrongly has no books either.
+    books = (kept / AUDIT_FILE).rename(worker / "books.json")
+    assert main([str(kept), str(worker), "--audit", str(books)]) == 2
 
 
 @pytest.mark.parametrize("name", [AUDIT_FILE, RUN_FILE, "printed.json"])
