@@ -190,10 +190,13 @@ class Reconciler:
         began = time.monotonic()
         if began < self._books_due.get(sku, began):
             return []
-        found = check_books(sku)
-        now = time.monotonic()
-        # What is wrong stays in sight of every round.
-        self._books_due[sku] = now if found else now + min(ROUND_SECONDS, BOOKS_REST * (now - began))
+        found = list[Drift]()
+        try:
+            found = check_books(sku)
+        finally:  # also where the time was not enough: then the rest of the SKU is compared the next time
+            now = time.monotonic()
+            # What is wrong stays in sight of every round.
+            self._books_due[sku] = now if found else now + min(ROUND_SECONDS, BOOKS_REST * (now - began))
         return found
 
     def _compare_stock(self, sku: str, sale_ids: Sequence[int]) -> list[Drift]:

@@ -241,6 +241,23 @@ def test_books_that_are_wrong_are_added_up_in_every_round(
     assert [watcher.work_once() for _ in range(3)] == [1, 1, 1]
 
 
+def test_books_for_which_the_time_was_not_enough_let_the_rest_of_the_sku_be_compared(
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(_sku: str) -> list[Drift]:
+        raise DatabaseError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(loop, "BOOKS_REST", 10**9)
+    monkeypatch.setattr(loop.Reconciler, "_is_due", lambda *_: True)
+    monkeypatch.setattr(loop, "check_books", give_up)
+    watcher = watcher_of()
+    with pytest.raises(DatabaseError):
+        watcher.work_once()
+    assert reading.records == {}  # the control: the first comparison ended there
+    watcher.work_once()
+    assert reading.records == {books.sku: ORDERS}
+
+
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
 def test_the_more_there_is_the_longer_is_the_rest_between_two_rounds(extent: int, seconds: int) -> None:
     assert seconds_between_rounds(extent, min_seconds=60) == seconds
