@@ -206,7 +206,8 @@ def _fill(client: redis.Client, sku: str, *, since: _Look | None = None) -> _Loo
         found: dict[str, Sequence[tuple[str, str | int]]] = {
             keys.live_units(sku): _by_buyer(buyers, Sum("quantity", filter=live, default=0), zeros=zeros),
             keys.ended_requests(sku): _by_buyer(buyers, Count("id", filter=~live), zeros=zeros),
-            keys.records(sku): [(name, record.text()) for name, record in _records_of(changed.order_by("id"))],
+            # In no order: for the first rows of a cursor PostgreSQL would walk all orders of the shop by their key.
+            keys.records(sku): [(name, record.text()) for name, record in _records_of(changed.order_by())],
         }
     for key, pairs in found.items():
         line_priming.prime_fields(client, sku, key=key, pairs=pairs)
