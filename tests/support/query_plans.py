@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
 from django.db.models.query import QuerySet
+
+from tests.support import road
 
 
 def pages_read(query: QuerySet[Any, Any]) -> int:
@@ -23,3 +27,11 @@ def rows_read(*tables: str) -> int:
             [list(tables)],
         )
         return int(cursor.fetchone()[0])
+
+
+@contextmanager
+def no_new_statistics(*tables: str) -> Iterator[None]:
+    """Keep autovacuum from analyzing tables for the length of a block: it skips what is locked; rows can be written."""
+    with road.own_connection() as own, own.transaction():
+        own.execute(f"LOCK TABLE {', '.join(tables)} IN SHARE UPDATE EXCLUSIVE MODE")
+        yield
