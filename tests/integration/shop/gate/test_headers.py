@@ -36,7 +36,9 @@ def tls_shop(
     process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> Iterator[tuple[Caller, SaleCard]]:
     """Run a web process that has TLS in front of it; give its caller, and a sale that it shows."""
-    with web_process({**process_environment, "FAIRDROP_BEHIND_TLS": "true"}, folder=tmp_path) as web:
+    # Undated tokens count as of the day from which tokens had one.
+    behind_tls = {"FAIRDROP_BEHIND_TLS": "true", "FAIRDROP_BUYER_DAYS": "3650"}
+    with web_process({**process_environment, **behind_tls}, folder=tmp_path) as web:
         yield web, shown_sales(web, new_sku)(units=5)
 
 

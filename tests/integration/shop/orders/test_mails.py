@@ -45,11 +45,12 @@ ADDRESS = "ada@example.com"
 
 @pytest.fixture
 def empty_mailbox(shop_database: None) -> Iterator[None]:
-    """No mail, no address and no count of another test."""
+    """No mail, no address and no count of another test, and none for the next."""
     cache.delete_pattern("mailed:*")  # type: ignore[attr-defined]
     for table in (Email, Contact):
         table.objects.all().delete()
     yield
+    cache.delete_pattern("mailed:*")  # type: ignore[attr-defined]
     for table in (Email, Contact):
         table.objects.all().delete()
 

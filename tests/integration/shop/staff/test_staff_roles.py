@@ -132,7 +132,7 @@ def test_each_act_on_an_order_asks_for_its_right(card: SaleCard, role: str, name
         failed = {"state": Payment.State.REFUND_DUE, "reason": Reason.REFUND_FAILED}
         Payment.objects.filter(order=order).update(**failed)
     if name in MAILS:
-        mails.keep_address(order.request_id, "ada@example.com", language="en", root="http://testserver")
+        mails.keep_address(order.request_id, f"{role}@example.com", language="en", root="http://testserver")
     browser, allowed = browser_of(role), name in MAY_WITH_ORDERS[role]
     shown = browser.get(reverse("admin:shop_order_change", args=[order.pk])).content.decode()
     assert (order_act(order, name) in shown) == allowed

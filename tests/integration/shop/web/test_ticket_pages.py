@@ -302,12 +302,14 @@ def test_the_close_is_a_moment_of_the_clock_that_decides(
     (first, ann), (last, bob) = known_client(), known_client()
     sale = make_sale()
     before, after = (decided(sale, buyer=buyer, state="sold_out") for buyer in (ann, bob))
+    # A minute: longer than a machine stands still, and much shorter than its clock is off.
+    Order.objects.filter(pk=before.pk).update(decided_at=Now() - timedelta(minutes=1))
     with monkeypatch.context() as here:
         here.setattr(clocks.DATABASE, "ahead_seconds", 0.0)
         here.setattr(time, "time", lambda: time.time_ns() / 1e9 + ahead_seconds)
         here.setattr(timezone, "now", lambda: datetime.fromtimestamp(time.time(), UTC))
         sale_control.close(sale.slug, actor="anna")
-    Order.objects.filter(pk=after.pk).update(decided_at=Now())
+    Order.objects.filter(pk=after.pk).update(decided_at=Now() + timedelta(minutes=1))
     pages = [text_of(who.get(f"/requests/{it.request_id}/")) for who, it in ((first, before), (last, after))]
     assert ["No unit came back for you" in page for page in pages] == [False, True]
 
