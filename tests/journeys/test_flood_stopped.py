@@ -99,7 +99,7 @@ def runs_with_buyers(folder: Path) -> set[Path]:
 
 def stop(page: Caller) -> tuple[Answer, Timed]:
     """Press Stop; return what the page answered, which it does when the run has ended, and after how long."""
-    return timed(lambda: page.call("POST", "/stop"))
+    return timed(lambda: page.call("POST", "/stop", timeout_seconds=900))
 
 
 def wait_until_over(page: Caller) -> None:
