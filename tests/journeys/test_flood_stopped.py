@@ -69,7 +69,7 @@ def locust(environment: Mapping[str, str], folder: Path, *words: str) -> Iterato
         )
     page = Caller(port)
     try:
-        wait_until(lambda: _is_ready(page, workers=2 * workers), what="Locust is there")
+        wait_until(lambda: _is_ready(page, workers=2 * workers), timeout_seconds=600, what="Locust is there")
         yield page
     finally:
         os.killpg(process.pid, 9)
@@ -161,6 +161,7 @@ def test_a_run_that_ends_by_itself_is_judged(
         index = folder / "index.html"
         wait_until(
             lambda: index.exists() and (run / "verdict.json").exists() and run.name in index.read_text(),
+            timeout_seconds=600,
             what="it is judged and listed",
         )
     assert json.loads((run / "verdict.json").read_text())["sales"][0]["sale"] == card.slug

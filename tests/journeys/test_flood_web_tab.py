@@ -88,7 +88,7 @@ def locust_page(stub_shop: str, tmp_path: Path) -> Iterator[Caller]:
         )  # fmt: skip
     page = Caller(port)
     try:
-        wait_until(lambda: _has_workers(page), what="Locust has its workers")
+        wait_until(lambda: _has_workers(page), timeout_seconds=600, what="Locust has its workers")
         yield page
     finally:
         os.killpg(process.pid, 9)

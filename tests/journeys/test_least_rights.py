@@ -133,9 +133,9 @@ def test_each_kind_of_process_does_its_whole_job(shop: Shop, tmp_path: Path) -> 
     keep_what_is_old(shop)
     with running(shop, tmp_path) as web:
         with shop_of(shop.owner):
-            said = tmp_path / "reconciler.log"
+            said = (tmp_path / "reconciler.log").read_text
             wait_until(
-                lambda: not old_left(), what=lambda: f"{old_left()} goes with its time: {said.read_text()}: that it"
+                lambda: not old_left(), timeout_seconds=600, what=lambda: f"{old_left()} goes: {said()}: that it"
             )
         with shop_of(shop.kinds["web"]):
             card = make_sale("least", units=8)
