@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def assert_nobody_was_lost(web: Caller) -> None:
     orders = {order.request_id: order for order in Order.objects.all()}
     assert {name for name, person in PEOPLE.items() if person.request_id not in orders} == set()
     for name, person in PEOPLE.items():
-        again = web.ask(person.sale, person.buyer, key=f"key-{name}")
+        again = answer_to(partial(web.ask, person.sale, person.buyer, key=f"key-{name}"))
         assert again.status == 200, (name, again.body)
         told, order = again.json(), orders[person.request_id]
         assert (told["request_id"], told["state"]) == (person.request_id, order.state), name
