@@ -152,7 +152,7 @@ def configuration(folder: Path) -> Path:
     text = re.sub(r"for: \S+", "for: 15s", (ROOT / "docker" / "prometheus" / "rules.yml").read_text())
     (folder / "rules.yml").write_text(text)
     config = yaml.safe_load((ROOT / "docker" / "prometheus" / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}
+    config["global"] = {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "1s"}
     (job,) = config["scrape_configs"]
     del job["dns_sd_configs"]
     job["file_sd_configs"] = [{"files": ["targets-*.json"], "refresh_interval": "2s"}]
