@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.test import override_settings
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.http_calls import Caller
@@ -74,12 +75,24 @@ def chromium(launch: Callable[[tuple[str, ...]], Browser]) -> Browser:
     return launch((*SHELLS, *NAMES))
 
 
+@pytest.fixture(scope="session")
+def lasting_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
+    """Give Redis long in the processes of the shop: no journey freezes a store."""
+    return {**lasting_environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+
+
+@pytest.fixture(autouse=True)
+def patient_redis() -> Iterator[None]:
+    """Give no store up in this process either."""
+    with override_settings(REDIS_TIMEOUT_SECONDS=60):
+        yield
+
+
 @pytest.fixture(scope="package")
 def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
-    folder = tmp_path_factory.mktemp("whole-shop")
-    patient = {**lasting_environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}  # no journey in it freezes a store
-    with shop_process(patient, folder=folder, workers=("settler", "expirer", "sandbox"), web=HASTY_WEB) as caller:
+    folder, workers = tmp_path_factory.mktemp("whole-shop"), ("settler", "expirer", "sandbox")
+    with shop_process(lasting_environment, folder=folder, workers=workers, web=HASTY_WEB) as caller:
         yield caller
 
 

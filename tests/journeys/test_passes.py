@@ -32,9 +32,7 @@ def pass_web(
     whole_shop: Caller, lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Caller]:
     """Run a web process alongside the whole shop, with some work for a pass and a short wait without script."""
-    given = {
-        "FAIRDROP_PASS_WORK": LITTLE_WORK, "FAIRDROP_PASS_WAIT_SECONDS": "2", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30",
-    }  # fmt: skip
+    given = {"FAIRDROP_PASS_WORK": LITTLE_WORK, "FAIRDROP_PASS_WAIT_SECONDS": "2"}
     folder, patient = tmp_path_factory.mktemp("passes"), program_with(PATIENT_WEB)
     with web_process({**lasting_environment, **given}, folder=folder, program=patient) as web:
         yield web

@@ -42,8 +42,7 @@ def named_shop(process_environment: dict[str, str], tmp_path: Path) -> Iterator[
     caches["logins"].clear()
     port = free_port()
     root = f"http://localhost:{port}"
-    given = {"FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
-    environment = {**process_environment, **given, "FAIRDROP_PUBLIC_URL": root}
+    environment = {**process_environment, "FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_PUBLIC_URL": root}
     command = [sys.executable, *program_with(PATIENT_WEB), "run_web", "--port", str(port)]
     with running_process("web", command, environment=environment, folder=tmp_path) as child:
         caller = Caller(port)

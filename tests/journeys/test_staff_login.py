@@ -35,9 +35,8 @@ INDEX = re.compile(r"^[^?]*/admin/$")
 def guarded_shop(whole_shop: Caller, process_environment: dict[str, str], tmp_path: Path) -> Iterator[Caller]:
     """The web process of the whole shop once more, with the second factor switched on."""
     caches["logins"].clear()
-    given = {"FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
-    patient = program_with(PATIENT_WEB)
-    with web_process({**process_environment, **given}, folder=tmp_path, program=patient) as web:
+    environment = {**process_environment, "FAIRDROP_STAFF_SECOND_FACTOR": "true"}
+    with web_process(environment, folder=tmp_path, program=program_with(PATIENT_WEB)) as web:
         yield web
 
 

@@ -68,7 +68,7 @@ def stripe_shop(
     stripe: StripeServer, whole_shop: Caller, lasting_environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Caller]:
     """A web process that sells by Stripe, alongside the workers of the whole shop."""
-    environment = {**lasting_environment, **stripe_environment(stripe), "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    environment = {**lasting_environment, **stripe_environment(stripe)}
     with web_process(environment, folder=tmp_path, program=program_with(PATIENT_WEB + PATIENT_STRIPE)) as web:
         yield web
 
