@@ -176,15 +176,18 @@ def test_a_browser_that_lost_its_cookies_says_so_and_stops_asking(open_sale: Mak
     buyer.page.clock.install()
     take_all(card)
     buyer.wait_in_line(card)
+    buyer.stop_clock()
     cookies = buyer.context.cookies()
     buyer.context.clear_cookies()
     buyer.page.evaluate(LOOK)
+    buyer.page.clock.run_for(10)
     buyer.sees("This ticket does not belong to this browser.")
     asked = asks_of(buyer)
     buyer.page.clock.run_for(30_000)
     assert asked == []  # for a minute: a line that lost its places may get this one back
     buyer.page.clock.run_for(35_000)
     wait_until(lambda: buyer.page.title() is not None and asked, what="it is asked for again")
+    buyer.page.clock.resume()
     buyer.context.add_cookies(cookies)
     buyer.page.evaluate(LOOK)
     expect(buyer.page.locator("[data-lost]")).to_be_hidden()
@@ -200,10 +203,8 @@ def test_a_refusal_that_is_not_the_shops_is_a_lost_connection(
     card, buyer = open_sale(units=1), visit()
     take_all(card)
     buyer.wait_in_line(card)
-    portal = "<!doctype html><title>Log in to this network</title>"
-    buyer.page.route(
-        "**/requests/**", lambda route: route.fulfill(status=status, content_type="text/html", body=portal)
-    )
+    login = "<!doctype html><title>Log in to this network</title>"
+    buyer.page.route("**/requests/**", lambda route: route.fulfill(status=status, content_type="text/html", body=login))
     buyer.page.evaluate(LOOK)
     buyer.sees("Connection lost — your place is kept.")
     buyer.page.unroute("**/requests/**")
@@ -472,9 +473,7 @@ def test_a_hidden_tab_with_a_final_ticket_asks_nothing(open_sale: MakeSale, visi
     buyer.get_one(card)
     let_holds_end(buyer.request_id)
     # What the page counted down to is not final before the shop has said so.
-    wait_until(
-        lambda: Order.objects.filter(request_id=buyer.request_id, state="expired").exists(), what="the hold has ended"
-    )
+    wait_until(Order.objects.filter(request_id=buyer.request_id, state="expired").exists, what="the hold has ended")
     buyer.reload()
     buyer.sees_state("expired")
     asked = asks_of(buyer)
