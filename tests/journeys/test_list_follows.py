@@ -45,6 +45,10 @@ def see_list(card: SaleCard, buyer: Visit, text: str = "") -> None:
     wait_until(is_there, what="the list has the sale", timeout_seconds=PATIENCE_MS / 1000)
     expect(card_of(buyer, card)).to_contain_text(text)
     buyer.stop_clock()
+    until = card_of(buyer, card).locator("[data-until]")
+    if until.count():  # half a minute before it opens, however long the page took to come
+        left_ms = int(until.get_attribute("data-until") or 0) - buyer.page.evaluate("Date.now()")
+        buyer.page.clock.run_for(max(0, left_ms - 30_000))
 
 
 def postpone(card: SaleCard, web: Caller) -> None:
@@ -81,7 +85,7 @@ def leave_and_come_back(buyer: Visit) -> None:
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
 def test_a_postponed_sale_is_taken_back(locale: str, open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller) -> None:
-    card, buyer = open_sale(units=5, opens_in_seconds=60), visit(locale=locale)
+    card, buyer = open_sale(units=5, opens_in_seconds=300), visit(locale=locale)
     coming, is_open = ("Coming up", "Open now") if locale == "en-GB" else ("即将开售", "正在发售")
     see_list(card, buyer)
     postpone(card, whole_shop)
@@ -94,7 +98,7 @@ def test_a_postponed_sale_is_taken_back(locale: str, open_sale: MakeSale, visit:
 
 def test_without_its_script_the_list_stays_wrong(open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller) -> None:
     """The control."""
-    card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
+    card, buyer = open_sale(units=5, opens_in_seconds=300), visit()
     buyer.context.route(LIST, lambda route: route.fulfill(body="", content_type="text/javascript"))
     see_list(card, buyer)
     postpone(card, whole_shop)
@@ -123,7 +127,7 @@ def test_who_comes_back_sees_what_changed(open_sale: MakeSale, visit: OpenVisit,
 
 
 def test_a_link_in_use_stays_until_it_is_left(open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller) -> None:
-    card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
+    card, buyer = open_sale(units=5, opens_in_seconds=300), visit()
     see_list(card, buyer)
     buyer.page.keyboard.press("Tab")
     link = card_of(buyer, card).locator("a")
@@ -141,7 +145,7 @@ def test_a_link_in_use_stays_until_it_is_left(open_sale: MakeSale, visit: OpenVi
 
 def test_a_look_that_fails_changes_nothing(open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller) -> None:
     """It is made again when the network is back."""
-    card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
+    card, buyer = open_sale(units=5, opens_in_seconds=300), visit()
     see_list(card, buyer)
     postpone(card, whole_shop)
     buyer.context.set_offline(True)
@@ -173,7 +177,7 @@ def test_a_look_that_failed_is_made_again_by_itself(
     how: str, open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
 ) -> None:
     """Nobody touches the page, and the page of the answer that broke off does not count as seen."""
-    card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
+    card, buyer = open_sale(units=5, opens_in_seconds=300), visit()
     see_list(card, buyer)
     postpone(card, whole_shop)
     buyer.page.evaluate(FAIL_ONCE, how)
