@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # The same browser without windows: a third less CPU.
 SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
+# A notice that comes seconds later comes after the page to which the buyer is led back, also on a machine that is slow.
+SLOWER_NOTICE = """
+from shop.sandbox.views import CHOICES
+CHOICES["slow"] = CHOICES["slow"]._replace(told_after_seconds=20.0)
+"""
 MISSING = "No Chromium was found. Install it: sudo apt-get install --yes chromium"
 
 
@@ -92,7 +97,8 @@ def patient_redis() -> Iterator[None]:
 def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
     folder, workers = tmp_path_factory.mktemp("whole-shop"), ("settler", "expirer", "sandbox")
-    with shop_process(lasting_environment, folder=folder, workers=workers, web=HASTY_WEB) as caller:
+    web = HASTY_WEB + SLOWER_NOTICE
+    with shop_process(lasting_environment, folder=folder, workers=workers, web=web) as caller:
         yield caller
 
 
