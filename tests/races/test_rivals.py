@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from django.contrib.contenttypes.models import ContentType
 from django.db import connection, connections
 from django.test import Client, override_settings
 
@@ -45,6 +46,8 @@ def rival_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 @pytest.fixture
 def rival_tables(rival_environment: dict[str, str], shop_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open the test database, which has the rivals' tables."""
+    # With a right to each of them, which a page of staff would show to another test.
+    ContentType.objects.filter(app_label="rivals").delete()
     # Two dozen threads that ask 200 times a second leave the one that has the lock no time on a slow core.
     monkeypatch.setattr(row_stock, "POLL_SECONDS", 0.05)
 
