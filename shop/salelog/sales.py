@@ -56,9 +56,9 @@ def begin_logs(cursor: Cursor, *, read_to: int) -> int:
     notary worked has events that nobody has read; of one that was retired before there were logs all were.
     """
     without = Sale.objects.filter(log=None).select_related("stock")
-    unread = LineEvent.objects.filter(number__gt=read_to, sale__isnull=False).values("sale")
+    # Three queries, for with one or two PostgreSQL may read all sales that there ever were.
+    unread = set(LineEvent.objects.filter(number__gt=read_to, sale__isnull=False).values_list("sale_id", flat=True))
     retired = without.filter(pk__in=unread, retired_at__isnull=False, buyers_forgotten_at=None)
-    # Two queries, for one would read all sales that there ever were.
     for sale in chain(without.filter(retired_at=None), retired):
         values = {"read_to": read_to, "sale_id": sale.pk, "stock_id": sale.stock_id}
         after = _number(cursor, BEGINS_AFTER, values)
