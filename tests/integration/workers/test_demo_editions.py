@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -13,11 +14,18 @@ from inventory.locks.report import report_locks
 from shop.models import Sale
 from shop.sales import catalogue
 from tests.integration.inventory.test_heartbeats import StopAfter
-from tests.support.shopkeeping import assert_books_balance
+from tests.support.shopkeeping import assert_books_balance, put_away
 from workers.demo.editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions
 from workers.process_loop import run_until_stopped
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "no_edition_left")
+
+
+@pytest.fixture
+def no_edition_left(shop_database: None) -> Iterator[None]:
+    """Retire the editions of a test: a notary of another test would read on from where their logs stand."""
+    yield
+    put_away([each.stock.sku for each in editions()])
 
 
 class Clock:
