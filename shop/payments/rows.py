@@ -55,7 +55,7 @@ SELECT 1 / count(*) FROM captured
 """
 CHANGE_ORDER = """
 UPDATE shop_order SET state = %(to)s, actor = %(actor)s, reason = %(reason)s, changed_at = clock_timestamp()
-WHERE id = %(order_id)s AND state = %(was)s RETURNING id
+WHERE id = %(order_id)s AND sale_id = %(sale_id)s AND state = %(was)s RETURNING id
 """
 CHANGE_PAYMENT = """
 UPDATE shop_payment SET state = %(to)s, reason = %(reason)s, changed_at = clock_timestamp()
@@ -173,6 +173,7 @@ def change_order(cursor: Cursor, found: Locked, state: State, *, actor: str, rea
         "to": state.value,
         "was": found.state.value,
         "order_id": found.order_id,
+        "sale_id": found.sale_id,
         "actor": actor,
         "reason": reason,
     }

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import connection, connections
 from psycopg import sql
 
+from shop.payments import rows
 from shop.sales.catalogue import SaleCard
 from tests.support.http_calls import Buyer, Caller
 from tests.support.paying import begin, happen, hear
@@ -125,6 +126,11 @@ def test_a_statement_without_its_sku_would_be_found(statement: str, bare: bool) 
     """The control."""
     assert bool(without_sku([statement])) is bare
     assert excused(statement) == []
+
+
+def test_a_payment_that_is_late_names_its_sale() -> None:
+    """None comes in the sale below, unless the payments worker finds one of another test."""
+    assert without_sku([re.sub(r"%\(\w+\)s", "7", rows.CHANGE_ORDER).strip()]) == []
 
 
 def test_each_hot_statement_names_its_sku(
