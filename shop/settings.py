@@ -347,8 +347,8 @@ CACHES = {
 REDIS_REPLICAS = env.int("FAIRDROP_REDIS_REPLICAS", default=0)
 if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
     raise ImproperlyConfigured("FAIRDROP_REDIS_REPLICAS waits on one server or Sentinel only, not on a Cluster")
-# After Redis was lost nobody in a line is decided for so long: holders of tickets come back before newcomers.
-RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=5.0)
+# After Redis was lost nobody in a line is decided for so long; a ticket's page that failed asks again within 37.5 s.
+RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=40.0)
 # Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
 # How many live streams one process holds; the server's own limit (MAX_CONNECTIONS) must be well above it.
