@@ -26,10 +26,11 @@
 -- the ordinal rises by one in the sale; every admitted id is in the line and in the records, or in neither (I5, I8); its
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
 -- what may still be had plus the line capacity (I15), but for those on standby; while anybody is on standby nobody else
--- is let in, so who is on standby never gets a later place; a line that was full opens only when no process can still
--- remember it as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a
--- pass, and an entry, lets in one id; before the sale is everybody's nobody is let in who lacks a code or a listed
--- e-mail. TIME of the server is the only clock.
+-- is let in, so who is on standby never gets a later place; a line that an ask found or left full, or a settlement or a
+-- priming without a unit, opens only when no process can still remember it as full (one that tickets or a lower capacity
+-- filled, and that no ask found so, opens at once); a network is let in for no more than its limit, on standby too,
+-- whatever became of the units; a pass, and an entry, lets in one id; before the sale is everybody's nobody is let in who
+-- lacks a code or a listed e-mail. TIME of the server is the only clock.
 -- Shared: head_waits
 local answer = {}
 -- C code, where a pattern takes 3 us a request
