@@ -211,11 +211,12 @@ class Purchases:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
         if ticket:
             return self._late.find(reply, _counted(self._restore(asked, ticket)), headers)
-        # An opening may have been moved after somebody was let in: then the line tells them apart from who is early.
-        if entry.opens_in_seconds() > EARLY_SECONDS and not (entry.figures and entry.figures.admitted):
-            raise not_open(opens_at=card.opens_at, now=clocks.now())
         if card.retired_at is not None:
             return self._late.find(reply, _counted(self._look_up(asked)), headers)
+        # An opening may have been moved after somebody was let in: then the line tells them apart from who is early.
+        is_early = entry.opens_in_seconds() > EARLY_SECONDS and card.operator_state != "closed"
+        if is_early and not (entry.figures and entry.figures.admitted):
+            raise not_open(opens_at=card.opens_at, now=clocks.now())
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
         if card.codes_required and not is_public and network != admission.REVOKED:

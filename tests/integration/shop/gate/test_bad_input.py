@@ -11,12 +11,13 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
 
 from inventory import redis
 from inventory.models import Stock, StockMovement
 from inventory.signing import Signer
-from shop.models import Order
+from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.support.http_calls import TIMEOUT_SECONDS, Answer, Buyer, Caller
@@ -75,6 +76,8 @@ SALES: dict[str, dict[str, Any]] = {
     "paused": {"operator_state": "paused"},
     "closed": {"operator_state": "closed"},
     "over": {"opens_in_seconds": -60, "closes_in_seconds": -1},
+    "called off": {"operator_state": "closed", "opens_in_seconds": 3600, "closes_in_seconds": 7200},
+    "retired": {"operator_state": "closed", "opens_in_seconds": 3600, "closes_in_seconds": 7200},
 }
 
 
@@ -83,9 +86,10 @@ def scene(web: Caller, django_db_blocker: DjangoDbBlocker) -> Iterator[Scene]:
     """Make the sales once: nothing in this file changes them, and every test proves it."""
     with django_db_blocker.unblock():
         sales = {
-            state: make_sale(f"bad-{state}-{token_hex(4)}", units=5, limit=1000, **terms)
+            state: make_sale(f"bad-{state.replace(' ', '-')}-{token_hex(4)}", units=5, limit=1000, **terms)
             for state, terms in SALES.items()
         }
+        Sale.objects.filter(pk=sales["retired"].sale_id).update(retired_at=timezone.now())
         for card in sales.values():
             wait_until_shown(web, card)
     yield Scene(web, sales, web.new_buyer(), web.new_buyer())
@@ -351,6 +355,8 @@ SHUT = [
     Wrong(what="sale paused", sale="paused", status=425, code="sale_not_open"),
     Wrong(what="sale closed by staff", sale="closed", status=410, code="sale_closed"),
     Wrong(what="sale over", sale="over", status=410, code="sale_closed"),
+    Wrong(what="sale called off before it opened", sale="called off", status=410, code="sale_closed"),
+    Wrong(what="sale called off and retired", sale="retired", status=410, code="sale_closed"),
 ]
 
 ODD_NAMES = {
