@@ -17,8 +17,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
 from django_otp.plugins.otp_static import admin as otp_static  # registers what is taken back below
 from django_otp.plugins.otp_totp import admin as otp_totp
-from post_office.admin import EmailAdmin, LogInline, get_message_preview
-from post_office.models import Attachment, Email, EmailTemplate
+from post_office import admin as mail_pages
 
 from shop.accounts import people as people  # registers itself
 from shop.accounts import sessions
@@ -36,8 +35,8 @@ from shop.staff.setup.pictures import PictureAdmin, ProductAdmin
 from shop.staff.setup.preview import Previews
 from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
 
-# Mails are written by the shop itself: nobody makes templates of them, or files to go with them.
-admin.site.unregister([Email, EmailTemplate, Attachment])
+# A mail has its buyer's address and secret link, which staff never see.
+admin.site.unregister([mail_pages.Email, mail_pages.Log, mail_pages.EmailTemplate, mail_pages.Attachment])
 # Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
 admin.site.unregister([otp_totp.TOTPDevice, otp_static.StaticDevice])
 admin.site.site_header = "Fairdrop"
@@ -48,26 +47,6 @@ admin.site.index_template = "admin/shop/index.html"
 # What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
 OF_THE_SALE = ("per_network_limit", "pass_mode", "pass_rush", "codes_required", "email_mode", "ships")
 COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
-
-
-# Its authors left these unmarked.
-get_message_preview.short_description = gettext_lazy("Message")
-EmailAdmin.truncated_message_id.short_description = gettext_lazy("Message-ID")
-
-
-@admin.register(Email)
-class MailAdmin(EmailAdmin):  # type: ignore[misc]
-    """The mails, to look at alone: an order's *Send the link* sends one again, and is written down.
-
-    Its author's page sends by GET, before it writes what the rights of a web process do not let it write.
-    """
-
-    inlines = (LogInline,)
-    actions = ()
-    change_form_template = "admin/change_form.html"  # without a button to send
-
-    def has_change_permission(self, _request: HttpRequest, _mail: Email | None = None) -> bool:
-        return False
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:

@@ -38,20 +38,10 @@ NAMES = (
     _("slug"), _("sold"), _("standby"), _("state"), _("switch"), _("tagline"), _("tagline in Chinese"),
     _("terms version"), _("title"), _("title in Chinese"), _("total"), _("unit price"), _("version"),
 )  # fmt: skip
-# Of what other packages have without Chinese: tables in the list of rights, and the pages of mails.
+# Of what other packages have without Chinese: tables in the list of rights.
 FOREIGN = (
     _("access failure"), _("access attempt"), _("access attempt expiration"), _("access log"), _("TOTP device"),
-    _("static device"), _("static token"), _("Email"), _("Emails"), _("Log"), _("Logs"), _("Email Template"),
-    _("Attachment"), _("Attachments"), _("Email address"), _("date"), _("Status"), _("Exception type"),
-    _("Email From"), _("Email To"), _("Cc"), _("Bcc"), _("Subject"), _("HTML Message"),
-    _("Recipient Delivery Status"), _("Priority"), _("created"), _("last updated"), _("Scheduled Time"),
-    _("Expires"), _("Message-ID"), _("number of retries"), _("Headers"), _("Email template"), _("Context"),
-    _("Backend alias"), _("To"), _("Use Template"), _("Text Email"), _("Resend"), _("Language"),
-    _("HTML Email"), _("Mail Body"),
-    _("HTML Body"), _("Preview"), _("low"), _("medium"), _("high"), _("sent"), _("requeued"),
-    _("Accepted"), _("Delivered"), _("Opened"), _("Clicked"), _("Deferred"), _("Soft Bounced"), _("Hard Bounced"),
-    _("Undetermined Bounced"), _("Spam Complaint"), _("Unsubscribed"), _("The scheduled sending time"),
-    _("Email won't be sent after this timestamp"),
+    _("static device"), _("static token"), _("Email"), _("Log"), _("Email Template"), _("Attachment"),
 )  # fmt: skip
 # What Django's own pages say and its Chinese lacks.
 DJANGOS = (
@@ -65,7 +55,7 @@ LABELS = (
     _("Slug"), _("Title"), _("Title in Chinese"), _("Product"), _("Stock"), _("Currency"), _("Opens at"),
     _("Closes at"), _("Goods are shipped"), _("An access code is needed"), _("Verified e-mail"),
     _("For everybody from"), _("Username"),
-    _("First name"), _("Last name"), _("Active"),
+    _("First name"), _("Last name"), _("Email address"), _("Active"),
     _("Staff status"), _("Superuser status"), _("Groups"), _("User permissions"), _("Permissions"), _("Last login"),
     _("Date joined"), _("Password"),
 )  # fmt: skip
