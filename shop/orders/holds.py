@@ -194,7 +194,8 @@ def cancel(
         if order.state == State.CANCELLED:
             return State.CANCELLED
         catch_up(order)
-    raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
+    text = f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel"
+    raise NotPayable(text, state=order.state)
 
 
 def _cancel_hold(order: Order, *, actor: str, reason: str, note: Note) -> Changes:

@@ -62,8 +62,7 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
     result = notices.take_notice(notice, provider_name=provider_name)
     if result is NoticeResult.PAID:
         return
-    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
-    holds.catch_up(order)
+    order = _look_again(order)
     if order.state != State.PAID:
         if result is NoticeResult.DECLINED:
             raise NotPayable("the payment was declined; nothing was taken from you", state=order.state)
@@ -79,7 +78,12 @@ def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) ->
     """
     order = find_payable(request_id, buyer=buyer)
     payment = _begin(order, provider_name=provider_name)
-    return "" if payment is None else provider(provider_name).begin(_charge(order, payment, root))
+    if payment is None:
+        return ""
+    try:
+        return provider(provider_name).begin(_charge(order, payment, root))
+    except NotPayable as refused:
+        raise NotPayable(refused.detail, state=_look_again(order).state) from refused
 
 
 def find_payable(request_id: str, *, buyer: str) -> Order:
@@ -112,6 +116,12 @@ def find_bill(request_id: str) -> Bill | None:
     why = told.reason if told else ""
     by_bank, has_failed = why == Reason.TAKEN_BY_BANK, why == Reason.REFUND_FAILED
     return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards, by_bank, has_failed)
+
+
+def _look_again(order: Order) -> Order:
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
+    holds.catch_up(order)
+    return order
 
 
 def _begin(order: Order, *, provider_name: str) -> Payment | None:

@@ -58,7 +58,7 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
         raise RequestNotFound
     if order.state not in (State.HELD, State.PAID):
         catch_up(order)
-        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; it cannot be paid")
+        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; it cannot be paid", state=order.state)
     return order
 
 

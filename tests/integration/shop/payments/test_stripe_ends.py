@@ -86,8 +86,9 @@ def test_a_hold_that_ends_while_its_session_is_made_leads_nobody_there(card: Sal
             connection.close()
 
     stripe.before_answer = end_meanwhile
-    with pytest.raises(NotPayable, match="time to pay is over"):
+    with pytest.raises(NotPayable, match="time to pay is over") as refused:
         begin(name)
+    assert refused.value.extra == {"state": "expired"}
     assert [session["status"] for session in stripe.sessions.values()] == ["expired"]
     ask_stripe()
     assert state_of(name) == "expired"
