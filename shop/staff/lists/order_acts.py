@@ -16,7 +16,7 @@ from inventory.exceptions import InvalidRequest, LineNotTold
 from inventory.states import Reason, State
 from shop.accounts.forms import PasswordAgain
 from shop.models import Order, Payment, StaffAct
-from shop.orders import deliveries, holds, mails
+from shop.orders import deliveries, email_codes, holds, mails
 from shop.orders.holds import Note
 from shop.orders.numbers import order_number
 from shop.payments import refunds
@@ -84,6 +84,7 @@ def send_link(order: Order, *, actor: str, reason: str, note: Note) -> str:
 def delete_address(order: Order, *, actor: str, reason: str, note: Note) -> str:
     """Delete the addresses of an order's buyer, and the mails to them."""
     mails.forget_address(order.request_id)
+    email_codes.mails_of(order.buyer).delete()
     deliveries.forget_address(order.request_id)
     note()
     return gettext("no address is kept")

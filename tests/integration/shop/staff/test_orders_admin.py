@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.urls import reverse
+from post_office.models import Email
 
 from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
 from inventory.states import Reason
 from shop.models import Order, OrderEvent, Payment, StaffAct
-from shop.orders import holds
+from shop.orders import holds, mails
+from shop.orders.email_codes import send_code
 from shop.orders.numbers import order_number, read_order_number
 from shop.payments import recovery, refunds
 from shop.sales.catalogue import SaleCard
@@ -167,6 +169,23 @@ def test_a_hold_that_its_buyer_gave_up_meanwhile_is_nobodys_act(card: SaleCard, 
     assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
     assert OrderEvent.objects.filter(order=order).last().actor == "buyer"
     assert holds.cancel(order.request_id, buyer=order.buyer) == "cancelled"  # the buyer may repeat it
+
+
+def test_an_address_that_staff_delete_is_in_no_mail_with_a_code_either(
+    card: SaleCard, new_sku: Callable[[], str]
+) -> None:
+    sale, address = make_sale(new_sku(), units=1, email_mode="verified"), f"{card.sku}@example.com"
+    order, other = held(card, f"ann-{card.sku}", f"bob-{card.sku}")
+    for each in (order, other):
+        mails.keep_address(each.request_id, address, language="en", root="http://x")
+        send_code(sale, address=address, buyer=each.buyer, network=card.sku, language="en", root="http://x")
+    kept = Email.objects.filter(to=address)
+    assert kept.count() == 4
+    assert browser_of("operator").post(act_of(order, "forget"), {"reason": "asked for it"}).status_code == 302
+    # The control: those of another buyer stay.
+    assert kept.count() == 2
+    assert browser_of("operator").post(act_of(other, "forget"), {"reason": "asked for it"}).status_code == 302
+    assert kept.count() == 0
 
 
 def test_an_act_that_cannot_be_recorded_is_not_done(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
