@@ -173,8 +173,8 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
         shown: dict[str, Any] = {}
         if order is not None and self.has_view_permission(request, order):
             sent_to = deliveries.find_address(order.request_id)
-            has_address = bool(sent_to or mails.find_address(order.request_id))
-            stays_open = {"sent": refunds.has_failed(order.request_id), "mail": has_address, "forget": has_address}
+            mailed_to, has_failed = mails.find_address(order.request_id), refunds.has_failed(order.request_id)
+            stays_open = {"sent": has_failed, "mail": mailed_to, "forget": mailed_to or sent_to}
             allowed = [
                 (name, act)
                 for name, act in ORDER_ACTS.items()

@@ -13,8 +13,8 @@ from post_office.models import Email
 from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
 from inventory.states import Reason
-from shop.models import Order, OrderEvent, Payment, StaffAct
-from shop.orders import holds, mails
+from shop.models import Order, OrderEvent, Payment, Sale, StaffAct
+from shop.orders import deliveries, holds, mails
 from shop.orders.email_codes import send_code
 from shop.orders.numbers import order_number, read_order_number
 from shop.payments import recovery, refunds
@@ -186,6 +186,20 @@ def test_an_address_that_staff_delete_is_in_no_mail_with_a_code_either(
     assert kept.count() == 2
     assert browser_of("operator").post(act_of(other, "forget"), {"reason": "asked for it"}).status_code == 302
     assert kept.count() == 0
+
+
+def test_the_link_is_offered_only_where_there_is_an_address_to_send_it_to(card: SaleCard) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(ships=True)
+    mailed, shipped, bare = held(card, "ann", "bob", "cid")
+    mails.keep_address(mailed.request_id, f"{card.sku}@example.com", language="en", root="http://x")
+    where = {"name": "Bob", "lines": "Lane 1", "postcode": "10815", "city": "Oldtown", "country": "DE"}
+    deliveries.keep_address(shipped.request_id, where)
+    browser = browser_of("operator")
+    offered = {}
+    for order in (mailed, shipped, bare):
+        page = browser.get(page_of(order)).content.decode()
+        offered[order.buyer] = [name for name in ("mail", "forget") if act_of(order, name) in page]
+    assert offered == {"ann": ["mail", "forget"], "bob": ["forget"], "cid": []}
 
 
 def test_an_act_that_cannot_be_recorded_is_not_done(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
