@@ -37,7 +37,7 @@ def shared(
         last = _last(name)
         # One that was kept by the version before does not say how long it took.
         pause = max(every_seconds, TIMES_AS_LONG * last.get("took", 0.0) if last else 0.0)
-        if last is not None and time.time() - last["made_at"] < pause:
+        if last is not None and _age(last) < pause:
             return last
         if _may_make(name, seconds=max(READING_SECONDS, round(pause))):
             return _make(name, make, last)
@@ -48,6 +48,11 @@ def shared(
         time.sleep(LOOK_AGAIN_SECONDS)
 
 
+def _age(kept: dict[str, Any]) -> float:
+    """Return how many seconds a reading is away from now: one from before a clock was set back is no new one."""
+    return abs(time.time() - float(kept["made_at"]))
+
+
 def _may_make(name: str, *, seconds: int) -> bool:
     """Say whether this call is the one that reads; the right to it ends after `seconds`, should its process die."""
     made = cache.add(f"{name}:reading", "1", timeout=seconds)
@@ -55,7 +60,7 @@ def _may_make(name: str, *, seconds: int) -> bool:
         return bool(made)
     # The cache is away. One thread of this process reads.
     with _MUTEX:
-        if time.time() - _OWN.get(f"{name}:reading", {"made_at": 0.0})["made_at"] < seconds:
+        if _age(_OWN.get(f"{name}:reading", {"made_at": 0.0})) < seconds:
             return False
         _keep_own(f"{name}:reading", {"made_at": time.time()})
         return True
@@ -81,12 +86,12 @@ def _last(name: str) -> dict[str, Any] | None:
         kept: dict[str, Any] = json.loads(text)
         return kept
     own = _OWN.get(name)
-    return own if own and time.time() - own["made_at"] < KEPT_SECONDS else None
+    return own if own and _age(own) < KEPT_SECONDS else None
 
 
 def _keep_own(name: str, reading: dict[str, Any]) -> None:
     """Keep `reading` in this process, and none that is too old to be shown; another thread may do the same."""
     for other, kept in list(_OWN.items()):
-        if time.time() - kept["made_at"] >= KEPT_SECONDS:
+        if _age(kept) >= KEPT_SECONDS:
             _OWN.pop(other, None)
     _OWN[name] = reading
