@@ -111,7 +111,7 @@ ORDER_ACTS = {
         _("Void before shipping"),
         _(
             "Nothing is shipped: the whole amount of a paid order goes back, a hold ends now, and the units go to the "
-            "next in line. The public log counts it, with the reason."
+            "next in line. The public log counts it, without what you write."
         ),
         (State.HELD, State.PAID),
         "shop.void_order",

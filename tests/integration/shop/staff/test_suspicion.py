@@ -188,6 +188,16 @@ def test_voiding_shows_first_and_then_gives_money_and_units_back(new_sku: Callab
     assert_books_balance(card)
 
 
+def test_what_staff_write_of_one_order_is_not_in_the_public_log_as_its_page_says(card: SaleCard) -> None:
+    (order,) = bought(card, (HOME, "robber"))
+    manager, act = browser_of("manager"), reverse("admin:shop_order_act", args=[order.pk, "void"])
+    assert "The public log counts it, without what you write." in manager.get(act).content.decode()
+    assert manager.post(act, {"reason": "one script, by Eve"}).status_code == 302
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT act, reason FROM salelog_lineevent WHERE sale_id = %s", [card.sale_id])
+        assert ("void_order", "given") in cursor.fetchall()
+
+
 def test_a_public_log_has_words_for_each_reason_that_staff_may_choose() -> None:
     words = {name.removeprefix("void_"): str(text) for name, text in VOIDED.items()}
     assert words == {each.value: str(each.label) for each in BulkReason} | {
