@@ -200,7 +200,7 @@ def test_what_is_begun_while_the_last_cards_are_declined_takes_none(
 def end(card: SaleCard, payment: Payment) -> None:
     """Let the hold of a payment end, and the payments worker tell its provider."""
     expire(payment.order.request_id, sku=card.sku)
-    recovery.bring_on(max_at_once=10_000)  # other tests left theirs
+    recovery.bring_on()
 
 
 def grow_old(_card: SaleCard, payment: Payment) -> None:

@@ -26,13 +26,15 @@ from shop.orders import holds
 from shop.payments import recovery, refunds
 from shop.payments.providers import Notice
 from shop.payments.recovery import bring_on
+from shop.payments.tries import find_open
 from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests.support.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, put_away
+from tests.support.stripe_shop import expire
 from tests.support.waiting import TRIES
 from workers import payments
 from workers.embedded.server import free_port
@@ -76,6 +78,26 @@ def test_a_lost_notice_is_asked_for(card: SaleCard) -> None:
     assert (state_of(names[0]), state_of(names[1])) == ("paid", "held")
     assert (payment_state(paid), payment_state(silent)) == ("captured", "pending")
     assert_books_balance(card)
+
+
+def test_a_sale_that_is_put_away_leaves_no_payment_to_later_tests(new_sku: Callable[[], str]) -> None:
+    """Of each kind one: begun, captured and not heard of, declined, owed, and begun for a hold that is over."""
+    card = make_sale(new_sku(), units=5)
+    begun, unheard, declined, owed, late = [begin(name) for name in hold(card, buyers=5)]
+    happen(unheard, "captured")
+    asked_again = {"created_at": Now() - timedelta(minutes=4), "changed_at": Now() - timedelta(minutes=2)}
+    Payment.objects.filter(pk=declined.pk).update(state="declined", **asked_again)
+    Payment.objects.filter(pk=owed.pk).update(state="refund_due")
+    expire(late.order.request_id, sku=card.sku)
+
+    def asked_about() -> list[int]:
+        looks = recovery.due("sandbox", max_at_once=10_000, first_question=timedelta(0))
+        return sorted({each.pk for look in looks for each in look if each.order.sale_id == card.sale_id})
+
+    assert asked_about() == sorted(each.pk for each in (begun, unheard, declined, owed, late))
+    put_away([card.sku])
+    assert asked_about() == []
+    assert not find_open(begun.order)
 
 
 def test_each_vain_question_is_followed_by_a_longer_silence(card: SaleCard) -> None:
