@@ -88,10 +88,11 @@ def put_away(skus: list[str]) -> None:
     client = redis.connect()
     for sku in list(skus):
         skus += Stock.objects.filter(sku__startswith=f"{sku}-").values_list("sku", flat=True)
-    for sku in skus:
-        redis.run_commands(client, [("UNLINK", *keys.all_of(sku)), ("SREM", keys.skus(), sku)])
     sales = Sale.objects.filter(stock__sku__in=skus)
     sales.filter(retired_at=None).update(retired_at=timezone.now())
+    # Only now: a web process may prime a sale that is not retired.
+    for sku in skus:
+        redis.run_commands(client, [("UNLINK", *keys.all_of(sku)), ("SREM", keys.skus(), sku)])
     later = timezone.now() + timedelta(days=365)
     Order.objects.filter(sale__in=sales, state="held", hold_expires_at__lt=later).update(hold_expires_at=later)
     open_ones = Payment.objects.filter(STILL_ASKED_ABOUT | Q(state="refund_due"), order__sale__in=sales)
