@@ -22,17 +22,9 @@ from loadtest.record.expectations import (
 )
 from loadtest.record.history import FAIL, OK, UNKNOWN, History, Operation
 from tests.rules.sources import ROOT
-from tests.support.runs.hand_made_faults import (
-    FAULTS,
-    HOLLOW,
-    break_invariant,
-    nobody_left,
-    nobody_paid_late,
-    overtaken,
-    sent_away_too_early,
-    sold_to_nobody,
-)
+from tests.support.runs.hand_made_faults import FAULTS, break_invariant, overtaken, sent_away_too_early, sold_to_nobody
 from tests.support.runs.hand_made_runs import MS, SALE, SECOND, Run, write_books, write_machine
+from tests.support.runs.hollow_runs import HOLLOW, nobody_left, nobody_paid_late
 
 
 def test_a_clean_run_passes() -> None:

@@ -10,8 +10,9 @@ import pytest
 from loadtest.checker.__main__ import main
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.record.expectations import FULL_SET, RUN_FILE, write_run
-from tests.support.runs.hand_made_faults import nobody_paid_late, one_unit_too_many, overtaken
+from tests.support.runs.hand_made_faults import one_unit_too_many, overtaken
 from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
+from tests.support.runs.hollow_runs import nobody_paid_late
 
 
 @pytest.fixture
