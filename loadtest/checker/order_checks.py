@@ -8,19 +8,21 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from operator import itemgetter
 
-from loadtest.checker.buyer_record import HELD_STATES, ToldPlace
+from loadtest.checker.buyer_record import HELD_STATES, WAITING_STATES, ToldPlace
 from loadtest.checker.case import Case, Fault
 from loadtest.plan.population import ON_STANDBY
 from loadtest.record.history import OK, Operation
 
 STANDBY = "standby"
+IN_LINE = WAITING_STATES - {""}
 
 
 def out_of_order(case: Case) -> Iterator[Fault]:
     """A buyer answered before another asked is before them in line; nobody was passed over, on standby or not."""
     yield from _passed_over(case)
-    yield from _passed_on_standby(case)
+    yield from _passed_while_waiting(case)
     yield from _let_in_before_standby(case)
     by_clock: dict[str, list[ToldPlace]] = defaultdict(list)
     for place in case.record.places.values():
@@ -89,19 +91,32 @@ def _last_but(loaded: int, places: list[ToldPlace]) -> ToldPlace | None:
     return None
 
 
-def _passed_on_standby(case: Case) -> Iterator[Fault]:
-    """Find who still stood by after somebody that came later had got as much, or more."""
-    places = [place for place in case.record.places.values() if place.seqs and place.units]
-    got = [(one, seen) for one in places if (seen := next((s for s in one.sightings if s.state in HELD_STATES), None))]
-    for place in places:
-        if not place.stood_by:
+def _passed_while_waiting(case: Case) -> Iterator[Fault]:
+    """Find who was still told to wait after somebody that came later had been told of as many units, or more.
+
+    The line answers a batch at once, and nobody is decided before those who fit and came first. Places whose ticket was
+    shown are left out: the line is told what the database decided of that one alone, before the batch is answered; and
+    one that was lost and is back may have been passed over by right.
+    """
+    shown = {operation.request_id for operation in case.record.operations if operation.kind == "restore"}
+    got: list[tuple[Operation, ToldPlace]] = []
+    waiting: dict[tuple[str, int], list[tuple[Operation, ToldPlace]]] = defaultdict(list)
+    for place in case.record.places.values():
+        if not place.seqs or place.request_id in shown:
             continue
-        last = max((seen for seen in place.sightings if seen.state == STANDBY), key=_began)
-        for other, told in got:
-            later = other.first_seq > place.first_seq and told.clock == last.clock and told.ended_ns < last.began_ns
-            if later and other.units >= place.units:
-                yield Fault(f"request {place.request_id} stood by while {other.request_id} behind it got units")
-                break
+        got += [(seen, place) for seen in place.sightings if seen.state in HELD_STATES][:1]
+        if told := [seen for seen in place.sightings if seen.state in IN_LINE]:
+            last = max(told, key=_began)
+            waiting[last.clock, place.units].append((last, place))
+    got.sort(key=lambda each: each[0].ended_ns)
+    for (clock, units), group in waiting.items():
+        served = [(seen.ended_ns, place) for seen, place in got if seen.clock == clock and place.units >= units]
+        furthest = list(accumulate((place for _, place in served), _further))
+        for last, place in group:
+            earlier = bisect_left(served, last.began_ns, key=itemgetter(0))
+            if earlier and furthest[earlier - 1].first_seq > place.first_seq:
+                other = furthest[earlier - 1].request_id
+                yield Fault(f"request {place.request_id} still waited while {other} behind it got units")
 
 
 def _let_in_before_standby(case: Case) -> Iterator[Fault]:

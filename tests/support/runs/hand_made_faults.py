@@ -119,6 +119,13 @@ def passed_over(run: Run) -> None:
     run.of("r8", "ask")[0].began_ns = run.of("r7", "ask")[0].began_ns
 
 
+def passed_over_and_left(run: Run) -> None:
+    """A unit that came back went to r7, which stands behind r6; r6 was told to wait on, and left the line then."""
+    run.operations = [o for o in run.operations if o.request_id != "r6" or o.state != "cancelled"]
+    run.tell(6, "look", "waitlisted")
+    run.tell(6, "cancel", "cancelled")
+
+
 def stands_by_for_ever(run: Run) -> None:
     """b8 stood by, and at rest still does."""
     stand_by(run)
@@ -399,6 +406,7 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (the_same_place_twice, {"out of order": 1}),
     (the_same_place_for_two_at_once, {"out of order": 1}),
     (passed_over, {"out of order": 1}),
+    (passed_over_and_left, {"out of order": 1}),
     (stands_by_for_ever, {"lost": 1}),
     (passed_on_standby, {"out of order": 1}),
     (let_in_before_standby, {"out of order": 1}),
