@@ -97,7 +97,7 @@ def _process(name: str, record: dict[str, Any]) -> ProcessLoad:
 
 
 def load_generator(history: History, load: OwnLoad) -> Iterator[Fault]:
-    """The generator kept its schedule: the load generator's own CPU was measured, and was enough."""
+    """The load generator's own CPU was measured, and was enough."""
     for name in load.missing:
         yield Fault(f"{name} did not say how busy it was")
     # A crowd without a plan comes as fast as it can: it fills its core by design, and only its waits are void.
