@@ -378,6 +378,11 @@ def paid_and_lapsed(run: Run) -> None:
     run.tell(1, "recheck", "paid")
 
 
+def a_generator_that_said_nothing(run: Run) -> None:
+    """One process of the load generator did not write down how busy it was."""
+    run.load.missing.append("another")
+
+
 def break_invariant(run: Run, number: str) -> None:
     """Let the shop's own audit find something."""
     run.book["after"]["ok"] = False
@@ -444,4 +449,5 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (an_invariant_broken, {"audit broken": 1}),
     (a_record_cut_off, {"record cut off": 1}),
     (a_record_missing, {"record cut off": 1}),
+    (a_generator_that_said_nothing, {"load generator": 1}),
 ]

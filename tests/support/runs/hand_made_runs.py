@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from loadtest.checker.load_generator import OwnLoad, ProcessLoad
 from loadtest.checker.verdict import AUDIT_FILE, Verdict, judge
 from loadtest.record.expectations import RunFacts
 from loadtest.record.history import FAIL, FILE_PREFIX, OK, UNKNOWN, History, Operation, encode
@@ -34,6 +35,7 @@ class Run:
         }
         self.cut_off: list[str] = []
         self.facts = RunFacts()
+        self.load = OwnLoad(0.1, False, [ProcessLoad("one", 0.1)])
         self.logs = [f"An independent script has checked the public log of {SALE}: {HOLDS}"]
         self._play()
 
@@ -126,9 +128,8 @@ class Run:
 
     def judge(self) -> Verdict:
         """Judge the run as it is now."""
-        return judge(
-            History(self.operations, self.cut_off, files=1), {SALE: self.book}, facts=self.facts, logs=self.logs
-        )
+        history = History(self.operations, self.cut_off, files=1)
+        return judge(history, {SALE: self.book}, facts=self.facts, load=self.load, logs=self.logs)
 
     def faults(self) -> dict[str, int]:
         """Return what was found, by the name of the check."""
