@@ -201,7 +201,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=STOP_SECONDS)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=STOP_SECONDS)
+    process.wait()
 
 
 def _report(folder: Path, *, code: int) -> int:

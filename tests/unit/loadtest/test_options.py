@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +105,28 @@ def test_a_run_is_kept_in_the_one_folder_that_was_named(
 
 def test_a_host_that_is_not_here_wants_a_flag(page: Page) -> None:
     assert [wanted(page, *words).remote for words in ((), ("--allow-remote",))] == [False, True]
+
+
+class SlowToEnd:
+    """A process that lives through every bounded wait."""
+
+    pid = 0
+
+    def poll(self) -> None:
+        """Say that it is running."""
+
+    terminate = poll
+
+    def wait(self, timeout: float | None = None) -> int:
+        """End only when there is no bound."""
+        if timeout is not None:
+            raise subprocess.TimeoutExpired("locust", timeout)
+        return -signal.SIGKILL
+
+
+def test_a_killed_flood_is_waited_for_however_long_its_end_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take seconds over it: then the verdict is printed all the same."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(run_flood.os, "killpg", lambda *group: killed.append(group))
+    run_flood._end(SlowToEnd())
+    assert killed == [(0, signal.SIGKILL)]
