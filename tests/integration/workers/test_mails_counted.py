@@ -38,6 +38,7 @@ def server(settings: Any) -> Iterator[MailServer]:
         settings.POST_OFFICE = {**settings.POST_OFFICE, "BACKENDS": {"default": SMTP}}
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address
         yield server
+    Contact.objects.all().delete()
     Email.objects.all().delete()
 
 
