@@ -209,11 +209,14 @@ def test_an_ended_flood_takes_its_crowd_along(
     command = [sys.executable, "-m", "loadtest.run_flood", "--host", address(shop), "--sales", card.slug]
     command += ["--history", str(tmp_path), "--attempts", "500000", "--processes", "2"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
-        leader = psutil.Process(process.pid)
-        wait_until(lambda: len(leader.children(recursive=True)) >= 3, what="the crowd is there")
-        crowd = leader.children(recursive=True)
-        getattr(process, ending)()
-        process.wait(timeout=120)
+        try:
+            leader = psutil.Process(process.pid)
+            wait_until(lambda: len(leader.children(recursive=True)) >= 3, timeout_seconds=600, what="a crowd is there")
+            crowd = leader.children(recursive=True)
+            getattr(process, ending)()
+            process.wait(timeout=120)
+        finally:
+            process.kill()  # a flood whose crowd did not come would go on, and the block wait for its end
     wait_until(lambda: not any(_lives(one) for one in crowd), what="the crowd is gone")
 
 

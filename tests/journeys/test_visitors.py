@@ -40,7 +40,10 @@ def test_people_come_and_the_line_moves(whole_shop: Caller, open_sale: Callable[
             wait_until(it_lives, timeout_seconds=SEEN_SECONDS, what="some paid, and units came back")
         finally:
             people.terminate()
-            people.wait(timeout=120)
+            try:
+                people.wait(timeout=120)
+            finally:
+                people.kill()  # the block would wait for its end
     assert orders.count() <= PEOPLE
     assert_books_balance(card)
 
