@@ -5,7 +5,7 @@ Never keeps a comparison waiting for Redis: what it does not tell is left out. O
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from django.db import connection, transaction
@@ -21,7 +21,7 @@ from shop.sales.decision_rates import Sample, measure
 from shop.staff.room import history, speed
 
 EVERY_SECONDS = 2.0
-# From a little before a sale opens until its line is decided and its holds have ended.
+# From a little before a sale opens until so long after its end, and until its line is decided and its holds have ended.
 BEFORE, AFTER = timedelta(minutes=1), timedelta(minutes=15)
 # So many at most, those that opened last: a look must take a small part of the time between two.
 MAX_SALES = 200
@@ -37,14 +37,18 @@ class Recorder:
         self._noted = noted
         self._next_at = float("-inf")
         self._samples: dict[int, Sample] = {}
+        # Sales whose line had somebody undecided when it was last seen; None until this process has seen any line.
+        self._undecided: set[int] | None = None
 
     def work_once(self) -> int:
         """Record each sale if its time has come; return how many. Raises DatabaseError."""
         if time.monotonic() < self._next_at:
             return 0
         self._next_at = time.monotonic() + EVERY_SECONDS
-        sales = sales_to_record()
-        looks = self._look(sales)
+        if self._undecided is None:
+            self._note_undecided(newest_sales())  # one that ended long before this process began may wait for a settler
+        sales = sales_to_record(self._undecided or ())
+        looks = self._note_undecided(sales)
         self._noted(sales, looks)
         figures = {sale.pk: self._figures(sale, looks) for sale in sales}
         with transaction.atomic(), connection.cursor() as cursor:
@@ -56,6 +60,15 @@ class Recorder:
             for sale_id, each in figures.items():
                 history.record(sale_id, each, at=now, last=last.get(sale_id))
         return len(figures)
+
+    def _note_undecided(self, sales: list[Sale]) -> dict[str, snapshot.StockLook]:
+        """Note whose line has somebody undecided; return the looks. Of a line that was not seen nothing changes."""
+        looks = self._look(sales)
+        waits = {sku: look.line.undecided > 0 for sku, look in looks.items()}
+        before = {sale.pk for sale in sales} if self._undecided is None else self._undecided
+        if looks:
+            self._undecided = {sale.pk for sale in sales if waits.get(sale.stock.sku, sale.pk in before)}
+        return looks
 
     def _look(self, sales: list[Sale]) -> dict[str, snapshot.StockLook]:
         try:
@@ -88,9 +101,12 @@ class Recorder:
         return speed.read_speed(sale_id=sale.pk, stock_id=sale.stock_id, waitlisted_to=waitlisted_to)
 
 
-def sales_to_record() -> list[Sale]:
-    """Return the sales that run, open soon, or have just ended, with their stock; MAX_SALES at most."""
-    now = timezone.now()
-    live = Sale.objects.filter(retired_at__isnull=True, opens_at__lte=now + BEFORE)
-    live = live.filter(Q(closes_at__gte=now - AFTER) | Q(stock__held__gt=0))
-    return list(live.select_related("stock").order_by("-opens_at", "-pk")[:MAX_SALES])
+def sales_to_record(undecided: Collection[int] = ()) -> list[Sale]:
+    """Return the sales that run, open soon, have just ended, or are among `undecided`; MAX_SALES at most."""
+    return newest_sales(Q(closes_at__gte=timezone.now() - AFTER) | Q(stock__held__gt=0) | Q(pk__in=undecided))
+
+
+def newest_sales(*conditions: Q) -> list[Sale]:
+    """Return those that opened last of the sales that are open, open soon or ended, with their stock; none retired."""
+    sales = Sale.objects.filter(*conditions, retired_at__isnull=True, opens_at__lte=timezone.now() + BEFORE)
+    return list(sales.select_related("stock").order_by("-opens_at", "-pk")[:MAX_SALES])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection, transaction
@@ -16,6 +17,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.line import snapshot
 from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import keys
 from shop.models import Order, Sale, SaleSample
@@ -23,10 +26,12 @@ from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from shop.staff.room import history, speed
 from tests.support import road
+from tests.support.metrics import samples_of
 from tests.support.shopkeeping import make_sale, pay
 from tests.support.staff import browser_of
 from workers.embedded.server import free_port
 from workers.reconciler import recorder
+from workers.reconciler.gauges import Gauges
 from workers.reconciler.recorder import Recorder, sales_to_record
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -137,6 +142,32 @@ def test_only_what_runs_or_has_just_ended_is_recorded(new_sku: Callable[[], str]
     recorded = {sale.pk for sale in sales_to_record()}
     assert {soon.sale_id, just_over.sale_id} <= recorded
     assert not {later.sale_id, over.sale_id, retired.sale_id} & recorded
+
+
+@pytest.mark.parametrize("begins_later", [False, True])
+def test_a_line_is_shown_until_it_is_decided(
+    card: SaleCard, eager: None, monkeypatch: pytest.MonkeyPatch, begins_later: bool
+) -> None:
+    """However long ago its sale ended; also by a process that starts after that, or has no Redis for a moment."""
+    gauges = Gauges()
+    worker = Recorder(redis.connect(), noted=gauges.note)
+
+    def undecided() -> float | None:
+        worker.work_once()
+        return samples_of("".join(gauges.collect())).get(f"fairdrop_line_undecided{{{card.sku}}}")
+
+    (name,) = road.queue(card, f"ann-{card.sku}")
+    if not begins_later:
+        assert undecided() == 1
+    hour = timedelta(hours=1)
+    Sale.objects.filter(pk=card.sale_id).update(opens_at=timezone.now() - 2 * hour, closes_at=timezone.now() - hour)
+    with monkeypatch.context() as away:
+        away.setattr(snapshot, "look_at", Mock(side_effect=RedisUnavailable))
+        assert undecided() == (None if begins_later else 1)
+    assert [undecided(), undecided()] == [1, 1]
+    road.settle_line(card)
+    pay(name)
+    assert [undecided(), undecided()] == [0, None]
 
 
 def test_where_nobody_looked_there_is_a_gap_and_no_slope(card: SaleCard) -> None:
