@@ -53,4 +53,5 @@ user payments FAIRDROP_PAYMENTS_PASSWORD "$ends $alive" "$told" "$hello $scripts
 user reconciler FAIRDROP_RECONCILER_PASSWORD "$sku $lists $alive ~fd:reconciliations" "$told" \
   "$hello $scripts $beat $records $line $locks +expire"
 user mailer FAIRDROP_MAILER_PASSWORD "$alive" "$hello $scripts $beat"
-user notary FAIRDROP_NOTARY_PASSWORD "$waits ~fd:checkpoints $alive" "$hello $scripts $beat +hget +hmget +zrangebyscore"
+user notary FAIRDROP_NOTARY_PASSWORD "$waits ~fd:checkpoints $alive" \
+  "$hello $scripts $beat +hget +hlen +hmget +hsetnx +zrangebyscore"

@@ -93,9 +93,18 @@ class Notary:
         return sum(size for _, size in added)
 
     def _read_published(self) -> dict[int, Checkpoint]:
+        """Return the checkpoint of each log, and give Redis again those that it has lost, unless another notary did.
+
+        So a log that does not grow any more is guarded again after Redis was emptied.
+        """
         (found,) = redis.run_commands(self._client, [("HGETALL", keys.checkpoints())])
-        published: dict[int, Checkpoint] = {}
-        for sale_id, note in redis.as_dict(found).items():
+        notes, published = redis.as_dict(found), dict[int, Checkpoint]()
+        logs = SaleLog.objects.filter(is_kept=True).exclude(checkpoint="").exclude(pk__in=self._forked)
+        written = {str(sale_id): note for sale_id, note in logs.values_list("sale_id", "checkpoint")}
+        lost = [("HSETNX", keys.checkpoints(), *pair) for pair in written.items() if pair[0] not in notes]
+        if lost:
+            redis.run_commands(self._client, lost)
+        for sale_id, note in {**written, **notes}.items():
             try:
                 published[int(sale_id)] = read_note(note)
             except ValueError as error:
@@ -261,14 +270,18 @@ class Notary:
         if not self._not_kept:
             return
         notes = [part for pair in self._not_kept.items() for part in pair]
+        keep, count = ("HSET", keys.checkpoints(), *notes), ("HLEN", keys.checkpoints())
         try:
-            redis.run_commands(self._client, [("HSET", keys.checkpoints(), *notes)])
+            _, kept = redis.run_commands(self._client, [keep, count])
         except RedisUnavailable as error:
             if redis.shards_of(self._client) is None:
                 raise
             log.warning("checkpoints not kept in Redis", action="redis_retry", error=repr(error.__cause__))
         else:
             self._not_kept.clear()
+            if kept < len(published):  # it was emptied: what this notary knows counts all the same
+                again = self._read_published()
+                self._published = again | {sale_id: known for sale_id, known in published.items() if sale_id in again}
 
 
 def _is_due(each: SaleLog, now: datetime) -> bool:

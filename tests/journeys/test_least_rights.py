@@ -30,6 +30,7 @@ from shop.access import codes
 from shop.models import AccessCode, CodeUse, Order, Payment, PaymentNotice, Sale, SaleSample, StaffAct
 from shop.orders import holds, mails
 from shop.payments import refunds
+from shop.salelog.models import SaleLog
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
 from shop.stripe.models import CheckoutSession
@@ -246,6 +247,9 @@ def let_the_reconciler_mend(shop: Shop, web: Caller, card: SaleCard) -> None:
         recorded = SaleSample.objects.filter(sale_id=card.sale_id, waiting__isnull=False)
         wait_until(lambda: recorded.filter(held__gt=0).exists(), what="the history is recorded")
         wait_until(lambda: recorded.filter(since__lt=F("until")).exists(), what="a row was made longer")
+        kept = {str(each.pk) for each in SaleLog.objects.exclude(checkpoint="")}
+        wait_until(lambda: kept <= {*client.hkeys("fd:checkpoints")}, what="the checkpoints of all logs are kept again")
+        assert len(kept) > 1
 
 
 def test_a_comparison_by_hand_has_the_rights_of_web(shop: Shop) -> None:

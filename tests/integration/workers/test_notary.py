@@ -690,13 +690,21 @@ def restore_log(card: SaleCard, log: dict[str, Any], tiles: list[dict[str, Any]]
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER {guard}")
 
 
-def test_a_database_that_was_restored_does_not_fork_its_log(card: SaleCard) -> None:
+@pytest.mark.parametrize("emptied", ["", "a notary starts", "another log grows"])
+def test_a_database_that_was_restored_does_not_fork_its_log(
+    card: SaleCard, new_sku: Callable[[], str], emptied: str
+) -> None:
+    """Nor when Redis had been emptied before, and this log has not grown since."""
     road.queue(card, "ann")
     publish()
     log = SaleLog.objects.filter(sale_id=card.sale_id).values().get()
     tiles = list(Tile.objects.filter(sale_id=card.sale_id).values())
     road.queue(card, "bob")
     notary = publish()
+    if emptied:
+        road.run(("DEL", keys.checkpoints()))
+        road.queue(make_sale(new_sku(), units=1), "joe")
+        publish(notary if emptied == "another log grows" else None)
     restore_log(card, log, tiles)
     road.queue(card, "eve")
     for one in (notary, Notary(redis.connect())):
