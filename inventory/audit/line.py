@@ -71,7 +71,7 @@ def _units_counted(line: LineLook) -> Finding:
 def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, patience_ms: int) -> Finding:
     """Say whether the first in line waits though it could be decided, for longer than `patience_ms` (I21).
 
-    It could when its units are free, or when they can never be: for one on standby, only once its sale is over.
+    It could when its units are free, when they can never be, unless it is on standby, and when its sale is over.
     """
     record = record_or_none(line.first_record)
     if record is None:
@@ -81,11 +81,10 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
     available, held = books["available"] or 0, books["held"] or 0
     if record.quantity <= available:
         why, since_ms = f"{available} units are free", _least(books["decided_ms_ago"], books["freed_ms_ago"])
+    elif line.over_ms >= 0:
+        why, since_ms = "its sale is over", line.over_ms
     elif record.state is State.STANDBY:
-        since_ms = _over_ms(line)
-        if since_ms < 0:
-            return Finding(*WAITS, True, f"{line.first} is on standby for {record.quantity}")
-        why = "its sale is over"
+        return Finding(*WAITS, True, f"{line.first} is on standby for {record.quantity}")
     elif record.quantity > available + held:
         why, since_ms = "nothing can come back", _least(books["changed_ms_ago"])
     else:
@@ -93,16 +92,12 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
     since_ms = _least(since_ms, (line.now_us - record.seq) // 1000)
     state, *_, changed_us = line.sale.split("|") if line.sale else ("unknown", str(line.now_us))
     since_ms = _least(since_ms, (line.now_us - int(changed_us)) // 1000)
+    if state == "paused" and line.over_ms >= 0:  # a pause holds nobody up any more
+        state, since_ms = "closed", _least(since_ms, line.over_ms)
     if record.restored:
         since_ms = _least(since_ms, _seen_ms(sku, line.first))
     detail = f"{line.first} waits for {record.quantity}, {why}, for {since_ms / 1000:.1f} s"
-    return Finding(*WAITS, since_ms <= patience_ms or state == "paused", f"{detail}; the sale is {state}")
-
-
-def _over_ms(line: LineLook) -> int:
-    """Return for how long the sale of the first in line has been over, below 0 while it is not."""
-    state, _, closes_us, *_ = line.sale.split("|") if line.sale else ("", "", str(line.now_us + 1))
-    return 0x7FFFFFFFFFFF if state == "closed" else (line.now_us - int(closes_us)) // 1000
+    return Finding(*WAITS, since_ms <= patience_ms or line.waits_for == "paused", f"{detail}; the sale is {state}")
 
 
 def _least(*ages_ms: int | None) -> int:

@@ -59,10 +59,16 @@ class LineLook(NamedTuple):
         return max(0, self.admitted - self.discarded - self.undecided)
 
     @property
+    def over_ms(self) -> int:
+        """For how long the sale of the first in line has been over, below 0 while it is not, or is not known."""
+        state, _, closes_us, *_ = self.sale.split("|") if self.sale else ("", "", str(self.now_us + 1))
+        return 0x7FFFFFFFFFFF if state == "closed" else (self.now_us - int(closes_us)) // 1000
+
+    @property
     def waits_for(self) -> str:
-        """What the first in line waits for: 'paused', 'waitlist' (a held unit), '' nothing."""
+        """What the first in line waits for: 'paused', 'waitlist' (a held unit), '' nothing, as after its sale."""
         record = record_or_none(self.first_record)
-        if record is None:
+        if record is None or self.over_ms >= 0:
             return ""
         if self.sale.startswith("paused|"):
             return "paused"

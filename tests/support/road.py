@@ -157,11 +157,11 @@ def run(*commands: Sequence[str | int]) -> list[Any]:
 
 
 def rewrite_sale(card: SaleCard, **parts: str | int) -> None:
-    """Change what Redis keeps of a sale: state, opening, limit, revision."""
+    """Change what Redis keeps of a sale: state, opening, end, limit, revision."""
     (text,) = run(("HGET", keys.sales(card.sku), card.sale_id))
     fields = text.split("|")
     for name, value in parts.items():
-        fields[{"state": 0, "opens_us": 1, "limit": 3, "revision": 5}[name]] = str(value)
+        fields[{"state": 0, "opens_us": 1, "closes_us": 2, "limit": 3, "revision": 5}[name]] = str(value)
     run(("HSET", keys.sales(card.sku), card.sale_id, "|".join(fields)))
 
 

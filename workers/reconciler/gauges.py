@@ -97,12 +97,14 @@ class Gauges:
         # The record of one who was told "waitlisted" says "queued": the line counts those who were told.
         came_back = first is not None and (line.waitlisted > 0 or first.state is State.STANDBY)
         is_idle = came_back and first is not None and not line.waits_for and line.available >= first.quantity
+        # A unit may have come back, or a sale that was paused have ended, for one who had waited for minutes: only from
+        # then on it could be decided.
+        waited = came_back or line.sale.startswith("paused|")
         ready_for = _lasted(self._ready_since, stock.sku, is_ready, now=now)
         return Seen(
             units={state: getattr(stock, state) for state in UNIT_STATES},
             undecided=line.undecided,
-            # A unit may have come back for one who waited for minutes: only from then on it could be decided.
-            oldest_seconds=min(look.oldest_seconds or 0.0, ready_for) if came_back else _waited(look, is_ready),
+            oldest_seconds=min(look.oldest_seconds or 0.0, ready_for) if waited else _waited(look, is_ready),
             idle_seconds=_lasted(self._idle_since, stock.sku, is_idle, now=now),
             dead_letters=line.dead_letters,
         )

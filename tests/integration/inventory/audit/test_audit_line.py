@@ -23,7 +23,7 @@ from shop.sales import priming
 from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.support.road import ask, forget, held_lock, queue, run, settle_line, take
+from tests.support.road import ask, forget, held_lock, queue, rewrite_sale, run, settle_line, take
 from tests.support.shopkeeping import fill_line, make_sale, pay
 from tests.support.waiting import wait_until
 
@@ -174,6 +174,36 @@ def test_in_a_paused_sale_one_may_wait(card: SaleCard) -> None:
         wait_until(lambda: broken(card))
         sale_control.pause(card.slug, actor="staff", reason="a storm")
         assert broken(card) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds_over", "is_ok", "waits_for"), [(-1, True, "paused"), (1, True, ""), (100, False, "")]
+)
+def test_nobody_waits_because_a_sale_was_paused_that_is_over(
+    card: SaleCard, seconds_over: int, is_ok: bool, waits_for: str
+) -> None:
+    """Nor is one called old at once who could be decided only from then on."""
+    sale_control.pause(card.slug, actor="staff", reason="a storm")
+    now = line.look(redis.connect(), card.sku)
+    fields, hour_later_us = now.sale.split("|"), now.now_us + 3_600_000_000
+    fields[2] = str(hour_later_us - seconds_over * 1_000_000)
+    look = now._replace(now_us=hour_later_us, sale="|".join(fields))
+    books = {"available": 1, "held": 1, "decided_ms_ago": None, "freed_ms_ago": None}
+    finding = line.first_waits(card.sku, look, books, patience_ms=60_000)
+    assert (finding.ok, look.waits_for) == (is_ok, waits_for)
+    assert f"the sale is {'closed' if seconds_over > 0 else 'paused'}" in finding.detail
+
+
+def test_who_waits_for_a_held_unit_waits_for_nothing_once_the_sale_is_over(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=1)
+    fill_line(card, buyers=2)
+    settle_line(card)
+    assert line.look(redis.connect(), card.sku).waits_for == "waitlist"
+    rewrite_sale(card, closes_us=line.look(redis.connect(), card.sku).now_us)
+    with patience(0):
+        found = wait_until(lambda: broken(card))
+    assert "its sale is over" in found["I21"]
+    assert line.look(redis.connect(), card.sku).waits_for == ""
 
 
 def test_who_waits_for_a_unit_that_is_held_may_wait(new_sku: Callable[[], str]) -> None:
