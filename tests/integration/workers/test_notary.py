@@ -677,44 +677,6 @@ def test_what_is_published_cannot_be_changed(card: SaleCard) -> None:
         SaleLog.objects.filter(sale_id=card.sale_id).update(size=1)
 
 
-def restore_log(card: SaleCard, log: dict[str, Any], tiles: list[dict[str, Any]]) -> None:
-    """Put the rows of a log back as a backup has them."""
-    guards = (("salelog_tile", "tile_stays"), ("salelog_salelog", "log_grows"))
-    with connection.cursor() as cursor:
-        for table, guard in guards:
-            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER {guard}")
-        Tile.objects.filter(sale_id=card.sale_id).delete()
-        Tile.objects.bulk_create(Tile(**row) for row in tiles)
-        SaleLog.objects.filter(sale_id=card.sale_id).update(**log)
-        for table, guard in guards:
-            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER {guard}")
-
-
-@pytest.mark.parametrize("emptied", ["", "a notary starts", "another log grows"])
-def test_a_database_that_was_restored_does_not_fork_its_log(
-    card: SaleCard, new_sku: Callable[[], str], emptied: str
-) -> None:
-    """Nor when Redis had been emptied before, and this log has not grown since."""
-    road.queue(card, "ann")
-    publish()
-    log = SaleLog.objects.filter(sale_id=card.sale_id).values().get()
-    tiles = list(Tile.objects.filter(sale_id=card.sale_id).values())
-    road.queue(card, "bob")
-    notary = publish()
-    if emptied:
-        road.run(("DEL", keys.checkpoints()))
-        road.queue(make_sale(new_sku(), units=1), "joe")
-        publish(notary if emptied == "another log grows" else None)
-    restore_log(card, log, tiles)
-    road.queue(card, "eve")
-    for one in (notary, Notary(redis.connect())):
-        publish(one)
-        assert SaleLog.objects.get(sale_id=card.sale_id).size == 2
-    redis.run_commands(redis.connect(), [("HDEL", keys.checkpoints(), card.sale_id)])
-    publish()  # the control: with no checkpoint kept anywhere nothing is noticed
-    assert SaleLog.objects.get(sale_id=card.sale_id).size == 4
-
-
 def test_each_buyer_gets_the_proof_of_their_own_place(card: SaleCard) -> None:
     name, _ = road.queue(card, "a" * 22, "b" * 22)
     path = f"/api/v1/requests/{name}/proof"
