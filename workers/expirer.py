@@ -36,11 +36,19 @@ AGAIN_SECONDS = 1.0
 class Expirer:
     """One expirer: any number may run, each hold ends once. stopping: says whether to end after the present batch.
 
-    report_away: called when the database is not reached.
+    report_alive: called before each batch, for a round may be over many SKUs; report_away: when the database is not
+    reached.
     """
 
-    def __init__(self, *, stopping: Callable[[], bool], report_away: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        stopping: Callable[[], bool],
+        report_alive: Callable[[], None] = lambda: None,
+        report_away: Callable[[], None] = lambda: None,
+    ) -> None:
         self._stopping = stopping
+        self._report_alive = report_alive
         self._report_away = report_away
         self._database = LastingConnection()
         self._swept_whole_at = float("-inf")
@@ -103,6 +111,7 @@ class Expirer:
         while batch := list(islice(left, self._next_batch)):
             if self._stopping():
                 break
+            self._report_alive()
             bind_contextvars(requests=batch)
             with traces.spans("expire", batch, store="postgresql", sku=sku):
                 fault_point("before_expire")

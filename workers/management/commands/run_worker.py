@@ -88,7 +88,11 @@ def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """End holds that are due until stopped."""
-    expirer = Expirer(stopping=stop.is_set, report_away=partial(heartbeat.note, away="database away", busy=True))
+    expirer = Expirer(
+        stopping=stop.is_set,
+        report_alive=partial(heartbeat.note, busy=True),
+        report_away=partial(heartbeat.note, away="database away", busy=True),
+    )
     try:
         run_until_stopped(
             expirer.work_once,
