@@ -96,6 +96,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
         contact.address, contact.language, contact.root = address, language, root
         contact.is_over = False  # one that was deleted is looked at seldom; so would this be, as long as it waits
         contact.link_mails += 1
+        contact.created_at = Now()  # this address is kept for as long as any other
         # What happened until now is on the ticket, where the address was typed.
         _note_told(contact, OrderEvent.objects.filter(order__request_id=request_id).last())
         contact.save()
