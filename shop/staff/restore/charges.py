@@ -20,16 +20,19 @@ from inventory import ledger
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
 from inventory.fault_injection import fault_point
 from inventory.states import AFTER_RESTORE, Reason, State
-from shop.models import Payment
+from shop.models import Payment, StaffAct
 from shop.orders import holds
-from shop.payments import notices, rows
+from shop.orders.numbers import order_number
+from shop.payments import notices, refunds, rows
 from shop.payments.losses import Loss
-from shop.payments.providers import Collected, provider
+from shop.payments.providers import Collected, Notice, provider
+from shop.staff.lists.order_acts import ON_ORDERS
 
 PAGE = 1_000
-# What a payment may be, by what its provider said last of it: then there is nothing to bring in.
+# What a payment may be, by what its provider said last of it: then there is nothing to bring in. Of one that was given
+# back and is called captured, the refund may have failed: it is looked at.
 SETTLED = {
-    "captured": {Payment.State.CAPTURED, Payment.State.REFUND_DUE, Payment.State.REFUNDED},
+    "captured": {Payment.State.CAPTURED, Payment.State.REFUND_DUE},
     "declined": {Payment.State.DECLINED},
     "refunded": {Payment.State.REFUNDED},
 }
@@ -189,6 +192,9 @@ def _take(known: _Known, *, provider_name: str) -> None:
     if notice.kind == "refunded" and known.order_state is State.EXPIRED:
         _note_refund(notice.reference, sku=known.sku)
         return
+    if notice.kind == "captured" and known.state == Payment.State.REFUNDED:
+        _owe_again(notice, sku=known.sku)
+        return
     with suppress(LineNotTold, RedisUnavailable):
         notices.take_notice(notice, provider_name=provider_name)
 
@@ -201,3 +207,15 @@ def _note_refund(reference: str, *, sku: str) -> None:
             why = Reason.REFUNDED_BY_PROVIDER
             rows.change_payment(cursor, reference, Payment.State.REFUNDED, reason=why)
             rows.change_order(cursor, found, State.REFUNDED, actor=AFTER_RESTORE, reason=why)
+
+
+def _owe_again(notice: Notice, *, sku: str) -> None:
+    """Owe money that its provider has again, because its refund failed; not what it never had to give back."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        ledger.lock_stock(cursor, sku=sku)
+        payment = Payment.objects.select_related("order").get(reference=notice.reference)
+        number = order_number(payment.order_id)
+        acts = StaffAct.objects.filter(sale=payment.order.sale_id, act=f"sent{ON_ORDERS}", detail=number)
+        was_sent = acts.filter(reason=payment.reason).exists()
+        if notice.amount and payment.reason != Reason.TAKEN_BY_BANK and not was_sent:
+            refunds.owe_again(notice)
