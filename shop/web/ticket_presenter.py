@@ -29,6 +29,8 @@ FIRST_POLL_MS = 1_000
 HELD_POLL_MS = 15_000
 LATE_STATES = {State.EXPIRED, State.CANCELLED}
 LATE_FOR = timedelta(minutes=10)
+# Of a cancelled order: its buyer ended it. Staff who do so say why, and after a restore nobody knows who did.
+GIVEN_UP = ("", Reason.CANCELLED_BY_BUYER)
 
 
 def rough(seconds: int) -> str:
@@ -174,6 +176,8 @@ class TicketFace:
             return gettext("You left the line")
         if event.to_state == State.PAID and event.from_state == State.EXPIRED:
             return gettext("Paid late, and the unit was still free")
+        if event.to_state == State.CANCELLED and event.reason not in GIVEN_UP:
+            return gettext("The hold was ended")
         return {
             State.HELD: gettext("Held for you"),
             State.PAID: gettext("Paid"),
@@ -240,6 +244,11 @@ class TicketFace:
     def next_lapse(self) -> datetime | None:
         """When the first of the holds may end."""
         return self.sale.card.next_lapse_at
+
+    @property
+    def was_taken_back(self) -> bool:
+        """The hold was ended before its time, and not by its buyer as far as is known."""
+        return self.ticket.hold_expires_at is not None and self.ticket.reason not in GIVEN_UP
 
     @property
     def was_late(self) -> bool:
