@@ -24,12 +24,13 @@ from inventory.exceptions import FairdropError
 from inventory.line import reading
 from inventory.models import StockMovement
 from inventory.records import sale_id_of
-from inventory.states import WAITING_STATES, State
+from inventory.states import WAITING_STATES, Reason, State
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.names.sentences import in_words, reason_in_words
 from shop.orders import deliveries, mails
 from shop.orders.numbers import order_number
 from shop.payments import refunds, tries
+from shop.payments.notices import DECLINES
 from shop.sales import catalogue
 from shop.staff.lists.bulk_acts import BULK_ACTS
 from shop.staff.lists.bulk_page import BulkActs, bulk_action
@@ -81,23 +82,7 @@ def timeline(order: Order) -> list[Moment]:
         )
         for each in OrderEvent.objects.filter(order=order)
     ]
-    payments = list(Payment.objects.filter(order=order))
-    for each in payments:
-        amount = f"{each.amount} {each.currency}, {each.reference}"
-        moments.append(Moment(each.created_at, gettext("payment begun"), each.provider, amount))
-        if each.state != Payment.State.PENDING:
-            detail = f"{each.reference} {reason_in_words(each.reason)}".strip()
-            what = gettext("payment %(state)s") % {"state": each.get_state_display()}
-            moments.append(Moment(each.changed_at, what, each.provider, detail))
-    moments += [
-        Moment(
-            notice.received_at,
-            gettext("notice: %(kind)s") % {"kind": gettext(notice.kind)},
-            notice.provider,
-            gettext(notice.result),
-        )
-        for notice in PaymentNotice.objects.filter(reference__in=[each.reference for each in payments])
-    ]
+    moments += _payment_moments(order)
     moments += [
         Moment(
             moved.created_at,
@@ -108,6 +93,26 @@ def timeline(order: Order) -> list[Moment]:
         for moved in StockMovement.objects.filter(request_id=order.request_id)
     ]
     return sorted(moments, key=lambda each: each.at)
+
+
+def _payment_moments(order: Order) -> Iterator[Moment]:
+    """Yield what happened to the payments of `order`, and what their providers said."""
+    payments = Payment.objects.filter(order=order)
+    notices = PaymentNotice.objects.filter(reference__in=[each.reference for each in payments]).order_by("id")
+    for notice in notices:
+        what = gettext("notice: %(kind)s") % {"kind": gettext(notice.kind)}
+        yield Moment(notice.received_at, what, notice.provider, gettext(notice.result))
+    declined_at = {notice.reference: notice.received_at for notice in notices if notice.result in DECLINES}
+    for each in payments:
+        amount = f"{each.amount} {each.currency}, {each.reference}"
+        yield Moment(each.created_at, gettext("payment begun"), each.provider, amount)
+        if each.state != Payment.State.PENDING:
+            # A declined payment is still asked about, which moves changed_at; one that was never collected is not.
+            was_told = each.state == Payment.State.DECLINED and each.reason != Reason.NEVER_COLLECTED
+            at = declined_at.get(each.reference, each.changed_at) if was_told else each.changed_at
+            detail = f"{each.reference} {reason_in_words(each.reason)}".strip()
+            what = gettext("payment %(state)s") % {"state": each.get_state_display()}
+            yield Moment(at, what, each.provider, detail)
 
 
 @admin.register(Order)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.urls import reverse
+from django.utils import timezone
 from post_office.models import Email
 
 from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
 from inventory.states import Reason
-from shop.models import Order, OrderEvent, Payment, Sale, StaffAct
+from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale, StaffAct
 from shop.orders import deliveries, holds, mails
 from shop.orders.email_codes import send_code
 from shop.orders.numbers import order_number, read_order_number
@@ -104,6 +106,23 @@ def test_its_page_tells_its_whole_life_in_order(card: SaleCard) -> None:
     assert OrderEvent.objects.filter(order=order).last().reason == "broken on arrival"
     assert StaffAct.objects.get(sale_id=card.sale_id, act="refund_order").detail == order_number(order.pk)
     assert_books_balance(card)
+
+
+def test_a_decline_is_dated_when_it_was_told_and_not_when_its_provider_was_asked_last(card: SaleCard) -> None:
+    """The control: what was never collected was found out by asking, whatever became of a card before."""
+    (order,) = held(card, "ann")
+    long_ago = timezone.now() - timedelta(minutes=10)
+    with paying.quiet_sandbox():
+        payment = paying.begin(order.request_id)
+        assert paying.hear(paying.happen(payment, "declined")) == "declined"
+        Payment.objects.filter(pk=payment.pk).update(created_at=long_ago, changed_at=long_ago)
+        PaymentNotice.objects.filter(reference=payment.reference).update(received_at=long_ago)
+        recovery.bring_on()
+    payment.refresh_from_db()
+    assert payment.changed_at > long_ago
+    for reason, moment in (("", long_ago), (Reason.NEVER_COLLECTED, payment.changed_at)):
+        Payment.objects.filter(pk=payment.pk).update(reason=reason)
+        assert [each.at for each in timeline(order) if each.what == "payment declined"] == [moment]
 
 
 def test_money_that_is_still_under_way_is_told(card: SaleCard) -> None:
