@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import secrets
 from datetime import timedelta
 from ipaddress import ip_network
@@ -95,21 +96,20 @@ BEHIND_TLS = flag("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
 PUBLIC_URL = env.str("FAIRDROP_PUBLIC_URL", default="").rstrip("/")
 
 # Pages of the shop that every page links to, by their kind: an https address, a path of this host, or mailto:.
-SHOP_LINKS = {
-    kind: url for kind, _, url in (each.partition("=") for each in env.list("FAIRDROP_SHOP_LINKS", default=[]))
-}
-if not (SHOP_LINKS.keys() <= {"terms", "returns", "imprint", "support"}) or not all(
-    url.startswith(("https://", "/", "mailto:")) for url in SHOP_LINKS.values()
-):
+LINKS: list[str] = env.list("FAIRDROP_SHOP_LINKS", default=[])
+if not all(re.fullmatch("(terms|returns|imprint|support)=(https://|/|mailto:).*", each) for each in LINKS):
     raise ImproperlyConfigured(
         "FAIRDROP_SHOP_LINKS must be kind=address, separated by commas: terms, returns, imprint or support; an address "
         "begins with https://, / or mailto:"
     )
+SHOP_LINKS = dict(each.split("=", 1) for each in LINKS)
 
 # The payment providers: name → class (shop/payments/providers.py says what it must do); the first is the default.
 SANDBOX = "shop.sandbox.provider.Sandbox"
 NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]
-PAYMENT_PROVIDERS = {name: path for name, _, path in (each.partition("=") for each in NAMED_PROVIDERS)}
+if not all(re.fullmatch(r"[A-Za-z0-9_-]{1,20}=[A-Za-z_][\w.]*", each) for each in NAMED_PROVIDERS):
+    raise ImproperlyConfigured("FAIRDROP_PAYMENT_PROVIDERS must be name=class, separated by commas without spaces")
+PAYMENT_PROVIDERS = dict(each.split("=") for each in NAMED_PROVIDERS)
 # The built-in provider that takes no money: fit for demos and tests.
 SANDBOX_IN_USE = SANDBOX in PAYMENT_PROVIDERS.values()
 SANDBOX_ALLOWED = flag("FAIRDROP_SANDBOX_ALLOWED", default=not PRODUCTION)

@@ -355,6 +355,15 @@ def test_links_of_the_shop_have_a_known_kind_and_a_safe_address(tmp_path: Path, 
     assert start(tmp_path, FAIRDROP_SHOP_LINKS="terms=/terms/,support=mailto:help@shop.example").returncode == 0
 
 
+@pytest.mark.parametrize("named", ["acme", "acme=", "acme =acme.Cards", "acme=acme.Cards, stripe=acme.Stripe"])
+def test_a_provider_that_nobody_could_be_led_to_is_refused(tmp_path: Path, named: str) -> None:
+    """The control: without a space, two of them start."""
+    started = start(tmp_path, FAIRDROP_PAYMENT_PROVIDERS=named)
+    assert started.returncode == 1
+    assert "FAIRDROP_PAYMENT_PROVIDERS must be name=class" in started.stderr
+    assert start(tmp_path, FAIRDROP_PAYMENT_PROVIDERS="acme=acme.Cards,b-2_=acme.Other").returncode == 0
+
+
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
     unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
     assert len(faults(start(tmp_path, **unsafe))) == 11
