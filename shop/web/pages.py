@@ -120,10 +120,13 @@ def cookies_of(request: HttpRequest) -> Callable[[str], str]:
 
 
 def reader_of(request: HttpRequest, request_id: str) -> str:
-    """Return the buyer as whom this browser may read and use one ticket: the one who shared its link, else its own."""
+    """Return the buyer as whom this browser may read and use one ticket: the one who shared its link, else its own.
+
+    Of a request that the line has lost nobody knows the owner; whose own browser it is brings it back.
+    """
     secret = request.COOKIES.get(LINK_COOKIE, "")
-    if secret and ticket_links.opens(request_id, secret):
-        return requests_service.find_buyer(request_id)
+    if secret and ticket_links.opens(request_id, secret) and (owner := requests_service.find_buyer(request_id)):
+        return owner
     return known_buyer(request) or ""
 
 

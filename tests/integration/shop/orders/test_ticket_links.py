@@ -16,6 +16,8 @@ from django.contrib.staticfiles import finders
 from django.http import HttpResponse
 from django.test import Client
 
+from inventory import redis
+from inventory.redis import keys
 from shop import buyers
 from shop.logs import HideSecrets
 from shop.models import Sale, TicketLink
@@ -101,6 +103,22 @@ def test_a_ticket_that_waits_is_opened_too_and_can_be_given_back(card: SaleCard)
     assert ('data-status-url=""' in text, 'data-proof=""' in text) == (True, True)
     assert other.press(page, "cancel").status_code == 303
     assert "You left the line" in owner.text(page)
+
+
+def test_the_owner_who_opened_their_own_link_brings_a_lost_place_back(card: SaleCard) -> None:
+    owner = Browser(buyers.issue_buyer()[0])
+    form = {"quantity": "1", "idempotency_key": "first-press"}
+    page = owner.client.post(f"/sales/{card.slug}/", form, headers={"sec-fetch-site": "same-origin"})["Location"]
+    link = owner.link(page)
+    stranger, _ = buyers.issue_buyer()
+    other = opened(link, buyer=stranger)
+    assert owner.get(link).status_code == 303
+    assert "Your place in line" in owner.text(page)
+    redis.run_commands(redis.connect(), [("UNLINK", *keys.all_of(card.sku))])
+    # The link by itself brings nothing back: only the ticket does, which the browser that asked keeps.
+    assert other.get(page).status_code == 404
+    assert "Your place in line" in owner.text(page)
+    assert "Your place in line" in other.text(page)
 
 
 def test_the_secret_is_exchanged_at_once_and_no_page_is_told_of_it(card: SaleCard) -> None:
