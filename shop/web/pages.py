@@ -62,6 +62,7 @@ def page(view: View) -> View:
             note_store_errors("postgresql")
             response = error_page(request, Unavailable())
         response = answer_press(request, response)
+        renew_token(request, response)
         add_never_cache_headers(response)
         return response
 
@@ -143,6 +144,13 @@ def set_cookie(
         httponly=True,
         samesite="Lax",
     )
+
+
+def renew_token(request: HttpRequest, response: HttpResponse) -> None:
+    """Give a reader whose token is no longer young a newer one, so that their receipts stay theirs; nobody a first."""
+    token = buyers.token_to_set(buyers.token_sent(cookies_of(request)), issue=str)
+    if token and buyers.COOKIE_NAME not in response.cookies:
+        set_cookie(response, name=buyers.COOKIE_NAME, value=token)
 
 
 def token_to_give(request: HttpRequest) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.query import QuerySet
 from django.test import Client
@@ -126,6 +127,24 @@ def test_those_who_wait_are_shown_the_price_they_were_promised(new_card: Callabl
     assert (prices(early, name), prices(late, late_name)) == (promised, changed)
     road.settle_line(card)
     assert (prices(early, name), prices(late, late_name)) == (promised, changed)
+
+
+def test_a_look_at_tickets_alone_renews_the_token(
+    new_card: Callable[..., SaleCard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is a young token, and a reader without one."""
+    person, today = Visitor(), buyers.today()
+    paths = ["/tickets/", f"/requests/{person.ask(new_card())}/", "/requests/2a-none/"]
+
+    def given(token: str) -> list[str]:
+        cookies = [Client(headers={"cookie": f"{buyers.COOKIE_NAME}={token}"}).get(path).cookies for path in paths]
+        return [found[buyers.COOKIE_NAME].value for found in cookies if buyers.COOKIE_NAME in found]
+
+    young = buyers.token_of(person.buyer, mark="0123456789ab")
+    monkeypatch.setattr(buyers, "today", lambda: today - settings.BUYER_DAYS // 2 - 1)
+    old = buyers.token_of(person.buyer, mark="0123456789ab")
+    monkeypatch.setattr(buyers, "today", lambda: today)
+    assert (given(old), given(young), given("")) == ([young] * len(paths), [], [])
 
 
 def test_who_asks_often_keeps_few_cookies(new_card: Callable[..., SaleCard]) -> None:
