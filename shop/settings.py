@@ -79,7 +79,8 @@ TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KE
 # Keys of the public logs of sales (shop/salelog/notes.py), the one that signs first; all others are known.
 LOG_KEYS: list[str] = env.list("FAIRDROP_LOG_KEYS", default=[])
 SALE_LOG = flag("FAIRDROP_SALE_LOG", default=bool(LOG_KEYS) or not PRODUCTION)
-if SALE_LOG and not LOG_KEYS and not PRODUCTION:
+LOG_KEY_IS_DERIVED = SALE_LOG and not LOG_KEYS and not PRODUCTION
+if LOG_KEY_IS_DERIVED:
     seed = base64.urlsafe_b64encode(hashlib.sha256(f"{SECRET_KEY}:log".encode()).digest()).rstrip(b"=").decode()
     LOG_KEYS = [f"2026-01-01T00:00:00Z={seed}"]
 # Lets a load test read a sale's audit; empty means staff only.
@@ -127,7 +128,6 @@ if not PRODUCTION and is_live(STRIPE_KEY):
 DATABASE_URL = env.str("DATABASE_URL", default="postgresql://fairdrop@127.0.0.1:5432/fairdrop")
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
-
 
 # Where mails are handed over: smtp+tls://user:password@host:587 (also smtp+ssl, smtp). Empty: no mails are offered;
 # outside production they go to the page /mailbox/ instead, and to nobody.

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import BigIntegerField, Case, F, OuterRef, Q, Subquery, When
 from django.db.models.functions import Now
@@ -20,6 +21,7 @@ from inventory.states import State
 from shop.client_address import network_marks
 from shop.models import InUtc, Order, Sale, SaleTerms, in_reader_language, sale_state
 from shop.tickets.keys import keeps_logs
+from shop.tickets.signing import holder_of
 
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
@@ -118,6 +120,15 @@ class SaleCard(priming.SaleTerms):
     def request_id_key(self) -> bytes:
         """Return the key of this sale's request ids."""
         return self.request_key.encode()
+
+    @property
+    def log_kept_as(self) -> str:
+        """Under which name a browser keeps how far it has seen this sale's log.
+
+        Each run of the demo begins with empty data, and under a derived key nothing but this tells its logs from those
+        of the run before.
+        """
+        return f"{self.slug}/{holder_of(self.request_id_key(), '')}" if settings.LOG_KEY_IS_DERIVED else self.slug
 
 
 # What a card has of other rows than its sale's.

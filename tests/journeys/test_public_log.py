@@ -75,7 +75,7 @@ def test_the_ticket_checks_its_own_place(open_sale: MakeSale, visit: OpenVisit) 
     expect(one.page.locator("[data-part=good]")).to_have_text("Place 2 of 2, in the public log ✓")
     one.check_page()
     one.picture("ticket-in-log")
-    kept = f"JSON.parse(localStorage.getItem('fairdrop:log:{card.slug}')).size"
+    kept = f"JSON.parse(localStorage.getItem('fairdrop:log:{card.log_kept_as}')).size"
     before = one.page.evaluate(kept)
     road.queue(card, *(f"later-{number:020d}" for number in range(30)))
     wait_until(lambda: [each[0] for each in told(card)].count("admitted") == 32, what="more is published")
@@ -212,7 +212,7 @@ def test_a_log_that_is_not_the_one_seen_before_is_said(
     card, one = open_sale(units=1), visit()
     one.get_one(card)
     sees_part(one, "good")
-    where = f"'fairdrop:log:{card.slug}'"
+    where = f"'fairdrop:log:{card.log_kept_as}'"
     one.page.evaluate(
         f"const kept = JSON.parse(localStorage.getItem({where})); {KEPT[name]};"
         f" localStorage.setItem({where}, JSON.stringify(kept));"
@@ -371,7 +371,7 @@ def test_without_ed25519_the_page_says_what_it_left_out(open_sale: MakeSale, vis
     )
     see_log(one, card, "this browser cannot check signatures")
     assert marks(one)["signed"] == "–"
-    assert one.page.evaluate(f"localStorage.getItem('fairdrop:log:{card.slug}')") is None
+    assert one.page.evaluate(f"localStorage.getItem('fairdrop:log:{card.log_kept_as}')") is None
 
 
 def test_without_script_the_page_says_what_the_shop_says(open_sale: MakeSale, visit: OpenVisit) -> None:

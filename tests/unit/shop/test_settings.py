@@ -162,9 +162,9 @@ def test_production_refuses_one_unsafe_thing_by_name(tmp_path: Path, name: str, 
 @pytest.mark.parametrize(("word", "expected"), [("", "False"), ("true", "True")])
 def test_a_process_without_keys_may_know_that_there_are_public_logs(tmp_path: Path, word: str, expected: str) -> None:
     """The reconciler then alerts when no notary runs; blank is what Compose gives it in a shop without keys."""
-    code = "from shop.settings import LOG_KEYS, SALE_LOG; print(SALE_LOG, LOG_KEYS)"
+    code = "from shop.settings import *; print(SALE_LOG, LOG_KEYS, LOG_KEY_IS_DERIVED)"
     started = start(tmp_path, "-c", code, FAIRDROP_SALE_LOG=word)
-    assert (started.returncode, started.stdout) == (0, f"{expected} []\n"), started.stderr
+    assert (started.returncode, started.stdout) == (0, f"{expected} [] False\n"), started.stderr
 
 
 def test_production_with_a_sandbox_that_is_wanted(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ const PLOTS = {
   line: { rows: ["waiting"], names: ["waiting"], colours: ["--act"] },
   units: { rows: ["free", "held", "paid"], names: ["free", "taken", "sold"], colours: ["--act", "--warn", "--good"] },
 };
-const slug = page.dataset.slug;
-const kept = keptOf(slug);
+const { slug, keepAs } = page.dataset;
+const kept = keptOf(keepAs);
 const worker = new Worker(page.dataset.worker, { type: "module" });
 let canVerify = true;
 let seconds = null;
@@ -201,7 +201,7 @@ function play() {
 // --- what the worker says
 
 function finish({ checkpoint, faults }) {
-  if (!faults.length && canVerify) keep(slug, checkpoint);
+  if (!faults.length && canVerify) keep(keepAs, checkpoint);
   find("play").disabled = false;
   find("second").disabled = false;
   if (seconds.at.length) choose(Number(find("second").value));

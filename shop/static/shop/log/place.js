@@ -60,7 +60,7 @@ async function checkGrowth(kept, note, slug) {
   check(await hasGrownSince(kept, note, tile), "kept");
 }
 
-async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {
+async function checkProof(proof, list, kept, { id, slug, keepAs, seq, quantity }) {
   const leaf = JSON.parse(proof.leaf);
   const isOwn = leaf.kind === "admitted" && leaf.request === id;
   check(isOwn && leaf.seq === Number(seq) && leaf.quantity === Number(quantity), "leaf");
@@ -74,13 +74,13 @@ async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {
     check(kept.origin === note.origin && areKept(kept.keys, keys) && kept.size <= note.size, "kept");
     await checkGrowth(kept, note, slug);
   }
-  keep(slug, { origin: note.origin, keys: usedKeys(list), size: note.size, root: toBase64(note.root) });
+  keep(keepAs, { origin: note.origin, keys: usedKeys(list), size: note.size, root: toBase64(note.root) });
   return { part: "good", ordinal: leaf.ordinal };
 }
 
 async function look() {
   const { dataset } = line();
-  const kept = keptOf(dataset.slug); // before the proof: another tab may keep a longer one meanwhile
+  const kept = keptOf(dataset.keepAs); // before the proof: another tab may keep a longer one meanwhile
   const proof = await get(`/api/v1/requests/${dataset.id}/proof`);
   if (proof.status === 404) throw new Later(NOT_PUBLISHED);
   if (proof.status !== 200) return { part: "cannot" };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.db import OperationalError, connection
@@ -11,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from shop import buyers
+from shop.models import new_request_key
 from shop.salelog import store
 from shop.salelog.models import SaleLog
 from shop.sales.catalogue import SaleCard
@@ -82,6 +84,21 @@ def test_a_sale_without_a_log_says_so_and_its_tickets_are_silent(card: SaleCard)
     SaleLog.objects.filter(sale_id=card.sale_id).update(is_kept=False)
     assert "had sold something before the shop kept logs" in page(card)
     assert "data-log" not in browser.get(f"/requests/{name}/").content.decode()
+
+
+def test_a_browser_keeps_the_log_of_a_demo_apart_from_one_of_a_run_before(card: SaleCard) -> None:
+    """The control is a shop with a key of its own: there another log under an old name is what a browser must say."""
+    buyer, token = buyers.issue_buyer()
+    (name,) = road.queue(card, buyer)
+    publish()
+    browser = Client(headers={"cookie": f"{buyers.COOKIE_NAME}={token}"})
+    before = replace(card, request_key=new_request_key())
+    for is_derived in (True, False):
+        with override_settings(LOG_KEY_IS_DERIVED=is_derived):
+            assert (card.log_kept_as == before.log_kept_as, card.log_kept_as == card.slug) == (not is_derived,) * 2
+            kept_as = f'data-keep-as="{card.log_kept_as}"'
+            assert kept_as in browser.get(f"/requests/{name}/").content.decode()
+            assert kept_as in page(card)
 
 
 def test_a_shop_without_logs_has_no_such_page_and_no_link_to_it(card: SaleCard) -> None:
