@@ -89,7 +89,7 @@ function begin() {
 }
 
 // Times are rendered in UTC; here the reader gets them in their own zone, named.
-const LOCAL = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+const LOCAL = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
 function localise() {
   for (const time of document.querySelectorAll("time[data-local]:not([title])")) {
     const form = time.dataset.local ? { ...LOCAL, second: "2-digit" } : LOCAL;

@@ -6,6 +6,9 @@ import { keep, keptOf } from "./kept.js";
 const CHART_HEIGHT = 170;
 const PLAY_MS = 250;
 const WHOLE_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
+const DAY_SECONDS = 86_400;
+const DAY = { day: "numeric", month: "short" };
+const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const LANGUAGE = document.documentElement.lang;
 const page = document.querySelector("[data-log-page]");
 const find = (name) => page.querySelector(`[data-${name}]`);
@@ -27,8 +30,11 @@ let seconds = null;
 let playing = 0;
 let plots = [];
 
-function clock(second) {
-  return new Date(second * 1000).toLocaleTimeString(LANGUAGE, { hourCycle: "h23" });
+const isOfDays = () => seconds.at.at(-1) - seconds.at[0] >= DAY_SECONDS;
+
+// day: how it is named, if it is.
+function clock(second, day = isOfDays() ? DAY : {}) {
+  return new Date(second * 1000).toLocaleString(LANGUAGE, { ...day, ...TIME });
 }
 
 // --- verdict and rules
@@ -118,7 +124,7 @@ function showActs(acts) {
   page.querySelector("[data-section=acts]").hidden = !acts.length;
   rowsOf("acts").replaceChildren(...acts.map((leaf) => {
     const tr = document.createElement("tr");
-    tr.append(cell(count(leaf.n)), cell(clock(leaf.at / 1e6)), cell(leaf.role, "code"), cell(leaf.act, "code"), cell(leaf.reason, "code"));
+    tr.append(cell(count(leaf.n)), cell(clock(leaf.at / 1e6, { ...DAY, year: "numeric" })), cell(leaf.role, "code"), cell(leaf.act, "code"), cell(leaf.reason, "code"));
     return tr;
   }));
 }
@@ -146,7 +152,7 @@ function plotOf(name, { rows, names, colours }) {
   const options = {
     width: width(element), height: CHART_HEIGHT, legend: { live: false }, cursor: { show: false },
     scales: { x: { range: () => [seconds.at[0], Math.max(seconds.at.at(-1), seconds.at[0] + 1)] }, y: { range: (_, __, high) => [0, Math.max(1, (high ?? 1) * 1.05)] } },
-    axes: [{ ...axis, size: 32, space: 76, incrs: WHOLE_SECONDS, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 52 }],
+    axes: [{ ...axis, size: 32, space: () => (isOfDays() ? 132 : 76), incrs: WHOLE_SECONDS, values: (_, ticks) => ticks.map((each) => clock(each)) }, { ...axis, size: 52 }],
     series: [{}, ...series],
   };
   return { plot: new window.uPlot(options, data(rows), element), rows, element };
