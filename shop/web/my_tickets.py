@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import translation
 from django.views.decorators.http import require_safe
 
-from inventory.exceptions import InvalidRequest, RequestNotFound, SaleClosed
+from inventory.exceptions import InvalidRequest, RequestNotFound, SaleClosed, SaleNotFound
 from inventory.records import Ticket, read_ticket, sign_ticket
 from shop.buyers import ticket_signer
 from shop.http import PAGE_NUMBER
@@ -102,7 +102,7 @@ def asked_lately(request: HttpRequest, *, buyer: str) -> list[Row]:
         order = orders.get(ticket.request_id)
         if order is None:
             rows += waiting(ticket)
-        elif order.state in WITHOUT_UNITS:
+        elif order.state in WITHOUT_UNITS and order.buyer == buyer:  # else its buyer was forgotten
             rows.append(row_of(order))
     return rows
 
@@ -122,7 +122,7 @@ def waiting(ticket: Ticket) -> list[Row]:
     """
     try:
         view, _ = restoring.restore(sign_ticket(ticket_signer(), ticket), buyer=ticket.buyer)
-    except (RequestNotFound, SaleClosed):
+    except (RequestNotFound, SaleClosed, SaleNotFound):
         return []
     card = catalogue.as_promised(catalogue.find_sale(view.sale_slug), version=view.terms_version)
     return [Row(view.request_id, card.shown_title, view.quantity, view.state, card.price, card.currency, view.seq)]

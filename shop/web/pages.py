@@ -44,7 +44,6 @@ LINK_COOKIE = "link"
 # Which of them the last ask took is kept by one for all paths: what a browser sends must never grow.
 ASKED_COOKIE, ASKED_TURNS = "asked-", "0123456789"
 LAST_ASKED_COOKIE = "asked"
-ASKED_FOR_SECONDS = 2 * 24 * 3600
 # A reader's call has it when no more tokens go to their address now; a press makes one all the same.
 NO_TOKEN = "fairdrop-no-token"  # noqa: S105 - the name of a header
 

@@ -48,7 +48,6 @@ from shop.web.delivery_form import DeliveryForm, form_of
 from shop.web.languages import QUANTITY
 from shop.web.pages import (
     ASKED_COOKIE,
-    ASKED_FOR_SECONDS,
     ASKED_TURNS,
     EMAIL_COOKIE,
     LAST_ASKED_COOKIE,
@@ -195,8 +194,7 @@ def _to_ticket(
         last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
         turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
         set_cookie(response, name=LAST_ASKED_COOKIE, value=turn)
-        listed = f"{ASKED_COOKIE}{turn}"
-        set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
+        set_cookie(response, name=f"{ASKED_COOKIE}{turn}", value=proof, path=reverse("my-tickets"))
     return response
 
 

@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from inventory import redis
+from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from shop import buyers
 from shop.models import HAS_UNITS, Order, Sale
@@ -166,6 +167,23 @@ def test_who_asks_often_keeps_few_cookies(new_card: Callable[..., SaleCard]) -> 
     person.client.cookies["asked"] = "a forged one"
     names.append(person.ask(new_card()))
     assert (kept(), names[-1] in person.tickets()) == (MAX_ASKED, True)
+
+
+def test_what_was_asked_for_is_listed_as_long_as_its_ticket_is_kept(new_card: Callable[..., SaleCard]) -> None:
+    """The control is a request of which there is nothing any more: of a buyer who was forgotten, of an emptied shop."""
+    person, card = Visitor(), new_card()
+    (holder,) = road.queue(card, "holder-0000000000000000")
+    name = person.ask(card)
+    kept = person.client.cookies
+    assert kept["asked-0"]["max-age"] == kept["ticket"]["max-age"] == settings.BUYER_DAYS * 86_400
+    road.settle_line(card)
+    pay(holder)
+    road.settle_line(card)
+    assert person.chip(name) == "sold_out"
+    Order.objects.filter(request_id=name).update(buyer="gone-0123456789abcdef")
+    gone = Ticket(f"{2**40:x}-{name.partition('-')[2]}", person.buyer, 1, 5, 1, 1)
+    kept["asked-1"] = sign_ticket(buyers.ticket_signer(), gone)
+    assert "There is nothing here" in person.tickets()
 
 
 def test_nobody_sees_what_is_another_buyers(new_card: Callable[..., SaleCard]) -> None:
