@@ -26,7 +26,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 # Where .env and what is written are: the checkout; with the installed wheel, the folder in which a command is started.
 BASE_DIR = CHECKOUT if (CHECKOUT / "manage.py").exists() else Path.cwd()
 env = environ.Env()
-environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
+# What is told to be no production takes nothing of a .env, which may be production's.
+if os.environ.get("FAIRDROP_ENV") not in ("development", "test"):
+    environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
 
 STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default=str(BASE_DIR / ".fairdrop")))
 # A running demo writes the addresses of its servers here, so that manage.py alongside it finds the same ones.
