@@ -30,7 +30,7 @@ env = environ.Env()
 if os.environ.get("FAIRDROP_ENV") not in ("development", "test"):
     environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
 
-STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default=str(BASE_DIR / ".fairdrop")))
+STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default="") or BASE_DIR / ".fairdrop")
 # A running demo writes the addresses of its servers here, so that manage.py alongside it finds the same ones.
 environ.Env.read_env(STATE_DIR / "demo.env", overwrite=False)
 
@@ -129,7 +129,7 @@ if not PRODUCTION and is_live(STRIPE_KEY):
 
 DATABASE_URL = env.str("DATABASE_URL", default="postgresql://fairdrop@127.0.0.1:5432/fairdrop")
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
-CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
+CACHE_URL = env.str("CACHE_URL", default="") or REDIS_URL
 
 # Where mails are handed over: smtp+tls://user:password@host:587 (also smtp+ssl, smtp). Empty: no mails are offered;
 # outside production they go to the page /mailbox/ instead, and to nobody.
