@@ -8,12 +8,14 @@ import base64
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import re
 import secrets
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import django
 import environ
@@ -46,6 +48,20 @@ def flag(name: str, *, default: bool) -> bool:
     if word not in {"", *env.BOOLEAN_TRUE_STRINGS, "false", "off", "n", "no", "0"}:
         raise ImproperlyConfigured(f"{name} must be true or false, not {word!r}")
     return word in env.BOOLEAN_TRUE_STRINGS if word else default
+
+
+def number(name: str, *, default: float, at_least: float, at_most: float = math.inf) -> Any:
+    """Return a setting that is a number, whole if its default is; blank is the default. Raises ImproperlyConfigured."""
+    text = env.str(name, default="").strip()
+    try:
+        found = type(default)(text or default)
+    except ValueError:
+        found = type(default)(at_least) - 1
+    if not at_least <= found <= at_most:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        bounds = f"of at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"
+        raise ImproperlyConfigured(f"{name} must be {kind} {bounds}, not {text!r}")
+    return found
 
 
 DEBUG = flag("DEBUG", default=False)
@@ -142,9 +158,7 @@ DEFAULT_FROM_EMAIL = env.str("FAIRDROP_MAIL_FROM", default="shop@localhost")
 vars().update(environ.Env.email_url_config(MAIL_URL or "dummymail://"))
 EMAIL_TIMEOUT = 10
 # So many mails at most are sent in one second: the queue of a drop must not take the cores from its purchases.
-MAILS_PER_SECOND = env.int("FAIRDROP_MAILS_PER_SECOND", default=100)
-if not 1 <= MAILS_PER_SECOND <= 1000:
-    raise ImproperlyConfigured("FAIRDROP_MAILS_PER_SECOND must be from 1 to 1000")
+MAILS_PER_SECOND = number("FAIRDROP_MAILS_PER_SECOND", default=100, at_least=1, at_most=1000)
 # Sent again every two minutes for a day and a half, should the mail server be away.
 POST_OFFICE = {
     "BATCH_SIZE": MAILS_PER_SECOND,  # the mailer sends one batch a second
@@ -279,10 +293,8 @@ AXES_VERBOSE = False
 STAFF_SECOND_FACTOR = flag("FAIRDROP_STAFF_SECOND_FACTOR", default=PRODUCTION)
 OTP_TOTP_ISSUER = "Fairdrop"
 # A session of staff ends so long after the login, and so long after it was last used; only staff have sessions.
-STAFF_SESSION_SECONDS = 3600 * env.int("FAIRDROP_STAFF_SESSION_HOURS", default=12)
-SESSION_COOKIE_AGE = 60 * env.int("FAIRDROP_STAFF_IDLE_MINUTES", default=60)
-if min(STAFF_SESSION_SECONDS, SESSION_COOKIE_AGE) <= 0:
-    raise ImproperlyConfigured("FAIRDROP_STAFF_SESSION_HOURS and FAIRDROP_STAFF_IDLE_MINUTES must be at least 1")
+STAFF_SESSION_SECONDS = 3600 * number("FAIRDROP_STAFF_SESSION_HOURS", default=12, at_least=1)
+SESSION_COOKIE_AGE = 60 * number("FAIRDROP_STAFF_IDLE_MINUTES", default=60, at_least=1)
 # For so long a password given again lets more refunds and changes of stock pass.
 PASSWORD_AGAIN_SECONDS = 300
 
@@ -325,8 +337,8 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# How long a call to Redis may take, for the line and for the cache.
-REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
+# How long a call to Redis may take, for the line and for the cache. A millisecond would be WAIT's 0, which is for ever.
+REDIS_TIMEOUT_SECONDS = number("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8, at_least=0.01, at_most=3600)
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
@@ -346,25 +358,24 @@ CACHES = {
 }
 
 # The line: how many replicas must have a place before its buyer is told of it; 0: none.
-REDIS_REPLICAS = env.int("FAIRDROP_REDIS_REPLICAS", default=0)
+REDIS_REPLICAS = number("FAIRDROP_REDIS_REPLICAS", default=0, at_least=0)
 if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
     raise ImproperlyConfigured("FAIRDROP_REDIS_REPLICAS waits on one server or Sentinel only, not on a Cluster")
 # After Redis was lost nobody in a line is decided for so long; a ticket's page that failed asks again within 37.5 s.
-RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=40.0)
+RESTORE_GRACE_SECONDS = number("FAIRDROP_RESTORE_GRACE_SECONDS", default=40.0, at_least=0, at_most=3600)
 # Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
-GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
+GATE_MAX_WAITING = number("FAIRDROP_GATE_MAX_WAITING", default=12288, at_least=1)
 # How many live streams one process holds; the server's own limit (MAX_CONNECTIONS) must be well above it.
-GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
-# Of both, what one client address may hold in one process; behind our own proxies connections are left to them.
-GATE_MAX_CONNECTIONS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS", default=5000)
-GATE_MAX_STREAMS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_STREAMS_PER_ADDRESS", default=2000)
-if min(GATE_MAX_CONNECTIONS_PER_ADDRESS, GATE_MAX_STREAMS_PER_ADDRESS) < 0:
-    raise ImproperlyConfigured("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS and _STREAMS_PER_ADDRESS: 0 is no limit")
+GATE_MAX_STREAMS = number("FAIRDROP_GATE_MAX_STREAMS", default=4000, at_least=1)
+# Of both, what one client address may hold in one process, 0 is no limit; behind our own proxies connections are left
+# to them.
+GATE_MAX_CONNECTIONS_PER_ADDRESS = number("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS", default=5000, at_least=0)
+GATE_MAX_STREAMS_PER_ADDRESS = number("FAIRDROP_GATE_MAX_STREAMS_PER_ADDRESS", default=2000, at_least=0)
 
 
 def rate(name: str, *, default: str) -> tuple[float, float]:
     """Return how often something may be done: at once, and a second from then on. Raises ImproperlyConfigured."""
-    at_once, _, per_second = env.str(name, default=default).partition(":")
+    at_once, _, per_second = (env.str(name, default="") or default).partition(":")
     try:
         found = float(at_once), float(per_second or 0)
     except ValueError:
@@ -379,45 +390,29 @@ RATE_OF_BUYERS = rate("FAIRDROP_RATE_OF_BUYERS", default="1000:50")
 RATE_OF_ASKS = rate("FAIRDROP_RATE_OF_ASKS", default="1000:100")
 RATE_OF_STREAMS = rate("FAIRDROP_RATE_OF_STREAMS", default="4000:400")
 # A buyer token ends so many days after it was signed; pages sign it again after half of them.
-BUYER_DAYS = env.int("FAIRDROP_BUYER_DAYS", default=180)
-if not 1 <= BUYER_DAYS <= 3650:
-    raise ImproperlyConfigured("FAIRDROP_BUYER_DAYS must be from 1 to 3650")
+BUYER_DAYS = number("FAIRDROP_BUYER_DAYS", default=180, at_least=1, at_most=3650)
 # Passes: how many tries a challenge takes on average (twice as many at most), how long a pass lives after its
 # challenge, and how long a page without script waits for one.
-PASS_WORK = env.int("FAIRDROP_PASS_WORK", default=600)
-PASS_SECONDS = env.int("FAIRDROP_PASS_SECONDS", default=900)
-PASS_WAIT_SECONDS = env.int("FAIRDROP_PASS_WAIT_SECONDS", default=60)
-if not (1 <= PASS_WORK <= 1_000_000 and 60 <= PASS_SECONDS <= 86_400 and 1 <= PASS_WAIT_SECONDS <= 3600):
-    raise ImproperlyConfigured("FAIRDROP_PASS_WORK, _SECONDS and _WAIT_SECONDS: 1 to 1000000, 60 to 86400, 1 to 3600")
+PASS_WORK = number("FAIRDROP_PASS_WORK", default=600, at_least=1, at_most=1_000_000)
+PASS_SECONDS = number("FAIRDROP_PASS_SECONDS", default=900, at_least=60, at_most=86_400)
+PASS_WAIT_SECONDS = number("FAIRDROP_PASS_WAIT_SECONDS", default=60, at_least=1, at_most=3600)
 # So many requests of one buyer may end unsold in one sale; then it takes no more of theirs.
-MAX_ENDED_REQUESTS = env.int("FAIRDROP_MAX_ENDED_REQUESTS", default=10)
-if not 1 <= MAX_ENDED_REQUESTS <= 1000:
-    raise ImproperlyConfigured("FAIRDROP_MAX_ENDED_REQUESTS must be from 1 to 1000")
+MAX_ENDED_REQUESTS = number("FAIRDROP_MAX_ENDED_REQUESTS", default=10, at_least=1, at_most=1000)
 # After so many declined cards no more are tried: of one hold, and of one buyer within a day.
-MAX_DECLINED_PER_HOLD = env.int("FAIRDROP_MAX_DECLINED_PER_HOLD", default=5)
-MAX_DECLINED_PER_BUYER = env.int("FAIRDROP_MAX_DECLINED_PER_BUYER", default=15)
-if not (1 <= MAX_DECLINED_PER_HOLD <= 1000 and 1 <= MAX_DECLINED_PER_BUYER <= 1000):
-    raise ImproperlyConfigured("FAIRDROP_MAX_DECLINED_PER_HOLD and _PER_BUYER must be from 1 to 1000")
-GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
-LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
-SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)
-if not (1 <= GATE_BATCH <= 1000 and 1 <= SETTLE_BATCH <= 1000):
-    raise ImproperlyConfigured("FAIRDROP_GATE_BATCH and FAIRDROP_SETTLE_BATCH must be from 1 to 1000")
+MAX_DECLINED_PER_HOLD = number("FAIRDROP_MAX_DECLINED_PER_HOLD", default=5, at_least=1, at_most=1000)
+MAX_DECLINED_PER_BUYER = number("FAIRDROP_MAX_DECLINED_PER_BUYER", default=15, at_least=1, at_most=1000)
+GATE_BATCH = number("FAIRDROP_GATE_BATCH", default=512, at_least=1, at_most=1000)
+LOCK_TTL_MS = number("FAIRDROP_LOCK_TTL_MS", default=5000, at_least=100)
+SETTLE_BATCH = number("FAIRDROP_SETTLE_BATCH", default=500, at_least=1, at_most=1000)
 # How long after its end a settled sale is retired: then Redis forgets it, and only the database answers for it.
-RETIRE_AFTER_SECONDS = env.int("FAIRDROP_RETIRE_AFTER_SECONDS", default=86_400)
-if RETIRE_AFTER_SECONDS < 0:
-    raise ImproperlyConfigured("FAIRDROP_RETIRE_AFTER_SECONDS must not be negative")
+RETIRE_AFTER_SECONDS = number("FAIRDROP_RETIRE_AFTER_SECONDS", default=86_400, at_least=0)
 # So long the addresses of buyers are kept: of a delivery since it was last changed, of mails since it was given.
-KEEP_ADDRESSES_DAYS = env.int("FAIRDROP_KEEP_ADDRESSES_DAYS", default=90)
-if KEEP_ADDRESSES_DAYS < 1:
-    raise ImproperlyConfigured("FAIRDROP_KEEP_ADDRESSES_DAYS must be at least 1")
+KEEP_ADDRESSES_DAYS = number("FAIRDROP_KEEP_ADDRESSES_DAYS", default=90, at_least=1)
 # So long mails are kept after they were queued; so long orders name their buyer after their sale has ended; so long the
 # acts of staff are kept, of which the database lets no younger ones go.
-KEEP_MAILS_DAYS = env.int("FAIRDROP_KEEP_MAILS_DAYS", default=7)
-KEEP_ORDERS_DAYS = env.int("FAIRDROP_KEEP_ORDERS_DAYS", default=1095)
-KEEP_ACTS_DAYS = env.int("FAIRDROP_KEEP_ACTS_DAYS", default=730)
-if KEEP_MAILS_DAYS < 1 or KEEP_ORDERS_DAYS < 30 or KEEP_ACTS_DAYS < 30:
-    raise ImproperlyConfigured("FAIRDROP_KEEP_MAILS_DAYS, _ORDERS_DAYS, _ACTS_DAYS must be at least 1, 30, 30")
+KEEP_MAILS_DAYS = number("FAIRDROP_KEEP_MAILS_DAYS", default=7, at_least=1)
+KEEP_ORDERS_DAYS = number("FAIRDROP_KEEP_ORDERS_DAYS", default=1095, at_least=30)
+KEEP_ACTS_DAYS = number("FAIRDROP_KEEP_ACTS_DAYS", default=730, at_least=30)
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -461,7 +456,7 @@ if PRODUCTION and not BEHIND_TLS:
     SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008", "security.W012", "security.W016"]
 if BEHIND_TLS:
     SECURE_SSL_REDIRECT = flag("FAIRDROP_SSL_REDIRECT", default=True)
-    SECURE_HSTS_SECONDS = env.int("FAIRDROP_HSTS_SECONDS", default=31_536_000)
+    SECURE_HSTS_SECONDS = number("FAIRDROP_HSTS_SECONDS", default=31_536_000, at_least=0)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -477,14 +472,17 @@ if METRICS_ADDRESS and not METRICS_ADDRESS.rpartition(":")[2].isdecimal():
 # The collector of traces, "http://host:4318"; empty: no traces. OpenTelemetry's library reads it again by itself.
 TRACES_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")
 # Which part of the requests is traced. Each of their samplers chooses a request by its id, so all come to one number.
-TRACES_RATIO = env.float("OTEL_TRACES_SAMPLER_ARG", default=1.0)
-TRACES_SAMPLER = env.str("OTEL_TRACES_SAMPLER", default="traceidratio").removeprefix("parentbased_")
+TRACES_RATIO = number("OTEL_TRACES_SAMPLER_ARG", default=1.0, at_least=0, at_most=1)
+TRACES_SAMPLER = (env.str("OTEL_TRACES_SAMPLER", default="") or "traceidratio").removeprefix("parentbased_")
 if TRACES_SAMPLER in ("always_on", "always_off"):
     TRACES_RATIO = float(TRACES_SAMPLER == "always_on")
-elif TRACES_SAMPLER != "traceidratio" or not 0 <= TRACES_RATIO <= 1:
-    raise ImproperlyConfigured("OTEL_TRACES_SAMPLER is always_on, always_off or traceidratio, its ARG from 0 to 1")
+elif TRACES_SAMPLER != "traceidratio":
+    raise ImproperlyConfigured("OTEL_TRACES_SAMPLER must be always_on, always_off or traceidratio")
 SECRETS = [
     *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, *(key.partition("=")[2] for key in LOG_KEYS)),
     *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),
 ]
-LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION, secrets=SECRETS)
+LOG_LEVEL = env.str("LOG_LEVEL", default="").strip().upper() or "WARNING"
+if LOG_LEVEL not in logging.getLevelNamesMapping():
+    raise ImproperlyConfigured(f"LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {LOG_LEVEL!r}")
+LOGGING = logging_config(level=LOG_LEVEL, as_json=PRODUCTION, secrets=SECRETS)

@@ -10,7 +10,7 @@ import re
 from tests.rules.sources import ROOT
 
 # Calls of settings.py whose first argument is the name of a variable.
-READERS = {"str", "bool", "int", "float", "list", "secret", "flag", "rate"}
+READERS = {"str", "list", "secret", "flag", "number", "rate"}
 
 
 def variables_of_settings() -> set[str]:
@@ -25,7 +25,7 @@ def _reads_a_variable(node: ast.AST) -> bool:
     called = node.func
     of_env = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "env"
     name = called.attr if of_env else getattr(called, "id", "")
-    return (of_env or name in ("secret", "flag", "rate")) and name in READERS
+    return (of_env or name in ("secret", "flag", "number", "rate")) and name in READERS
 
 
 def variables_of_example() -> set[str]:
