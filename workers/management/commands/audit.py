@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, close_old_connections
 
 from inventory.exceptions import FairdropError
 from shop.models import Sale
@@ -58,30 +59,41 @@ class Command(BaseCommand):
         return slugs
 
     def watch(self, slugs: list[str], *, as_lines: bool, thorough: bool, every_seconds: float) -> list[str]:
-        """Show the findings again and again until Ctrl-C; return the sales that were ever broken."""
+        """Show the findings again and again until Ctrl-C; return the sales that were ever broken.
+
+        A store that is away ends only the first look. Raises CommandError.
+        """
         seen: Counter[tuple[str, str]] = Counter()
-        looks = 0
+        looks = unanswered = 0
         clear = CLEAR if not as_lines and self.stdout.isatty() else ""
         try:
             while True:
                 began = time.monotonic()
-                reports = look(slugs, thorough=thorough)
-                looks += 1
-                seen.update((slug, each["id"]) for slug, each in broken_findings(reports))
-                text = json.dumps(reports) if as_lines else as_text(reports, seen=seen, looks=looks)
-                self.stdout.write(clear + text)
-                self.stdout.flush()
+                try:
+                    reports = look(slugs, thorough=thorough)
+                except CommandError as error:
+                    if not looks:  # a wrong address, or a wrong name
+                        raise
+                    unanswered += 1
+                    self.stderr.write(f"{error} (look without an answer: {unanswered:,})")
+                else:
+                    looks += 1
+                    seen.update((slug, each["id"]) for slug, each in broken_findings(reports))
+                    text = json.dumps(reports) if as_lines else as_text(reports, seen=seen, looks=looks)
+                    self.stdout.write(clear + text)
+                    self.stdout.flush()
                 time.sleep(max(0.0, every_seconds - (time.monotonic() - began)))
         except KeyboardInterrupt:
             return sorted({slug for slug, _ in seen})
 
 
 def look(slugs: list[str], *, thorough: bool) -> Reports:
-    """Audit each sale once. Raises CommandError."""
+    """Audit each sale once. Raises CommandError, also while a store is away."""
     try:
         return {slug: audit_sale(slug, thorough=thorough) for slug in slugs}
-    except FairdropError as error:
-        raise CommandError(error.detail) from error
+    except (FairdropError, Error) as error:
+        close_old_connections()  # else the next look would go to one that is gone
+        raise CommandError(str(error).strip()) from error
 
 
 def broken_findings(reports: Reports) -> list[tuple[str, dict[str, Any]]]:

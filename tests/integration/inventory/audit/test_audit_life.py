@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.test.utils import override_settings
 
 from inventory import ledger
 from inventory.audit.run import read_books
@@ -31,6 +33,7 @@ from shop.staff import sale_control
 from tests.integration.inventory.audit.test_audit import ORDER, SET_MOVE, broken_after, expire, off, rewritten_moves
 from tests.support.road import admit, ask, forget, own_connection, queue, run, settle_line
 from tests.support.shopkeeping import make_sale, pay
+from workers.embedded.server import free_port
 from workers.management.commands import audit as command
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -280,3 +283,36 @@ def test_the_command_watches_until_it_is_stopped(card: SaleCard, monkeypatch: py
     looks = out.getvalue().split(f" {card.slug}  ")
     assert len(slept) == 3
     assert "(broken in 1 of 3 looks)" in looks[-1]
+
+
+@pytest.mark.parametrize("store", ["PostgreSQL", "Redis"])
+def test_a_store_that_goes_away_does_not_end_the_watch(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    slept: list[float] = []
+    address = settings.REDIS_URL
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        monkeypatch.setattr(settings, "REDIS_URL", address)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+        if len(slept) == 1 and store == "Redis":
+            monkeypatch.setattr(settings, "REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
+        elif len(slept) == 1:
+            with own_connection() as other:
+                other.execute("SELECT pg_terminate_backend(%s)", [connection.connection.info.backend_pid])
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    out, err = StringIO(), StringIO()
+    call_command("audit", card.slug, "--watch", stdout=out, stderr=err)
+    assert out.getvalue().count(f"✓ {card.slug}  ") == 2
+    assert err.getvalue().count("(look without an answer: 1)") == err.getvalue().count("without an answer") == 1
+
+
+def test_a_watch_that_gets_no_answer_at_its_first_look_ends(card: SaleCard) -> None:
+    with pytest.raises(CommandError, match="There is no sale 'nowhere'"):
+        call_command("audit", card.slug, "nowhere", "--watch")
+    away = override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
+    with away, pytest.raises(CommandError, match="did not answer in time"):
+        call_command("audit", card.slug, "--watch")
