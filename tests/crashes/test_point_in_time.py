@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.crashes.rehearsal import Rehearsal, rehearsing
+from tests.support.waiting import wait_until
+
+FAILED = "SELECT failed_count FROM pg_stat_archiver"
 
 
 @pytest.fixture
@@ -64,6 +67,29 @@ def test_a_second_try_may_go_further_than_the_first(rehearsal: Rehearsal) -> Non
     assert rows(rehearsal) == "after the base backup, after the moment"
     rehearsal.ask("INSERT INTO told VALUES ('since')")
     rehearsal.archive()  # under names that the first try had used
+
+
+def test_a_segment_that_was_archived_before_a_crash_is_archived_again(rehearsal: Rehearsal) -> None:
+    """The control: another one of its name is refused, and stays as it was."""
+    back_up(rehearsal)
+    rehearsal.ask("INSERT INTO told VALUES ('before the crash')")
+    segment = str(rehearsal.ask("SELECT pg_walfile_name(pg_switch_wal())"))
+    assert failures_of_again(rehearsal, segment) == 0
+    copy = rehearsal.backup / "wal" / segment
+    copy.write_text("of another server")
+    assert failures_of_again(rehearsal, segment)
+    assert copy.read_text() == "of another server"
+
+
+def failures_of_again(rehearsal: Rehearsal, segment: str) -> object:
+    """Let the server believe that a segment is not archived yet, as after a crash; return how often it then failed."""
+    done = rehearsal.data / "pg_wal" / "archive_status" / f"{segment}.done"
+    wait_until(done.exists, what="the segment is noted as archived")
+    done.rename(done.with_suffix(".ready"))
+    rehearsal.ask("INSERT INTO told VALUES ('since')")
+    rehearsal.ask("SELECT pg_switch_wal()")  # wakes the archiver
+    wait_until(lambda: done.exists() or rehearsal.ask(FAILED), what="the segment was archived again, or refused")
+    return rehearsal.ask(FAILED)
 
 
 def test_without_the_archive_what_came_after_the_base_backup_is_lost(rehearsal: Rehearsal) -> None:
