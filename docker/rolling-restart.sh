@@ -18,6 +18,7 @@ running() { docker compose ps --quiet --status running "$1"; }
 count() { running "$1" | wc -l; }
 
 for service in "$@"; do
+  docker compose rm --force "$service" > /dev/null # else a stopped one, of the old version, would be the one more
   before=$(running "$service")
   for old in $before; do
     echo "$service: replacing $old"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docker" / "rolling-restart.sh"
-# Containers, one a line: a service and an id. `up` adds what lacks, unless its service is ill.
+# Containers, one a line: a service and an id. `up` adds what lacks, stopped ones first, unless its service is ill.
 DOCKER = """
 import sys, pathlib
-kept, seen = pathlib.Path("containers"), pathlib.Path("seen")
+kept, stopped, seen = pathlib.Path("containers"), pathlib.Path("stopped"), pathlib.Path("seen")
 words = sys.argv[1:]
 lines = kept.read_text().split("\\n") if kept.read_text() else []
+idle = stopped.read_text().splitlines()
 if words[:2] == ["compose", "ps"]:
     assert words[2:5] == ["--quiet", "--status", "running"], words
     print("\\n".join(line.split()[1] for line in lines if line.split()[0] == words[-1]))
@@ -29,27 +31,36 @@ elif words[:2] == ["compose", "up"]:
     assert service == words[-1]
     while sum(line.split()[0] == service for line in lines) < int(wanted):
         number = 1 + max(int(line.split()[1]) for line in lines)
-        lines.append(f"{service} {number}")
+        lines.append(next((line for line in idle if line.split()[0] == service), f"{service} {number}"))
+        idle = [line for line in idle if line not in lines]
     kept.write_text("\\n".join(lines))
     if service == pathlib.Path("ill").read_text():
         sys.exit(1)
+elif words[:2] == ["compose", "rm"]:
+    assert words[2] == "--force", words
+    idle = [line for line in idle if line.split()[0] != words[-1]]
 elif words[0] == "stop":
     assert words[1:2] == ["--time"], words
     kept.write_text("\\n".join(line for line in lines if line.split()[1] != words[-1]))
 else:
     assert words[0] == "rm", words
+stopped.write_text("\\n".join(idle))
 with seen.open("a") as out:
     print(kept.read_text().replace("\\n", ","), file=out)
 """
 BEFORE = ["web 1", "web 2", "settler 3", "settler 4", "expirer 5", "mailer 6"]
+STOPPED = ["web 90", "expirer 91"]
 
 
-def run(folder: Path, *services: str, ill: str = "") -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
+def run(
+    folder: Path, *services: str, ill: str = "", stopped: Iterable[str] = ()
+) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
     """Run the script; return how it ended, and the containers after each call of Docker."""
     (folder / "docker.py").write_text(DOCKER)
     (folder / "docker").write_text(f'#!/bin/sh\ncd "{folder}" && exec {sys.executable} docker.py "$@"\n')
     (folder / "docker").chmod(0o755)
     (folder / "containers").write_text("\n".join(BEFORE))
+    (folder / "stopped").write_text("\n".join(stopped))
     (folder / "ill").write_text(ill)
     ended = subprocess.run(
         [SCRIPT, *services], capture_output=True, text=True, timeout=600,
@@ -71,6 +82,13 @@ def test_each_container_is_replaced_and_never_are_there_fewer(tmp_path: Path) ->
     for containers in seen:
         assert all(counted(containers).get(name, 0) >= many for name, many in counted(BEFORE).items()), containers
         assert sum(counted(containers).values()) <= len(BEFORE) + 1
+
+
+def test_a_stopped_container_of_the_version_before_does_not_come_back(tmp_path: Path) -> None:
+    ended, seen = run(tmp_path, stopped=STOPPED)
+    assert ended.returncode == 0, ended.stderr
+    assert counted(seen[-1]) == counted(BEFORE)
+    assert set(seen[-1]) & {*BEFORE, *STOPPED} == set()
 
 
 def test_only_named_services_are_replaced(tmp_path: Path) -> None:
