@@ -16,6 +16,7 @@ import pytest
 from django.test.utils import override_settings
 
 from tests.support.http_calls import Caller
+from tests.support.patience import patient_redis as patient_redis
 from tests.support.servers.server_matrix import KINDS, ServerGroups
 from tests.support.servers.shop_processes import HASTY_WEB, program_with, settler_process, web_child
 from workers.embedded.child_process import ChildProcess

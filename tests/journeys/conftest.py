@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.test import override_settings
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.http_calls import Caller
+from tests.support.patience import patient_redis as patient_redis
 from tests.support.servers.shop_processes import HASTY_WEB, shop_process
 
 if TYPE_CHECKING:
@@ -84,13 +84,6 @@ def chromium(launch: Callable[[tuple[str, ...]], Browser]) -> Browser:
 def lasting_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     """Give Redis long in the processes of the shop: no journey freezes a store."""
     return {**lasting_environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
-
-
-@pytest.fixture(autouse=True)
-def patient_redis() -> Iterator[None]:
-    """Give no store up in this process either."""
-    with override_settings(REDIS_TIMEOUT_SECONDS=60):
-        yield
 
 
 @pytest.fixture(scope="package")
