@@ -6,7 +6,9 @@ import hashlib
 import hmac
 from binascii import b2a_base64
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+
+from django.conf import settings
 
 MAC_BYTES = 16
 MAC_LENGTH = 22  # of 16 bytes in base64 without padding
@@ -39,6 +41,12 @@ class Signer:
             if hmac.compare_digest(mac_text(key, text), signature):
                 return True
         return False
+
+
+@cache
+def signer_for(purpose: str) -> Signer:
+    """Return this shop's signer of texts for one purpose; its first key signs (rotation: settings.TOKEN_KEYS)."""
+    return Signer(settings.TOKEN_KEYS, purpose=purpose)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from typing import NamedTuple
 
 from django.conf import settings
@@ -20,10 +19,10 @@ from django.core.validators import validate_email
 from inventory.exceptions import EmailRequired, GuessesLimited, InvalidRequest, NotListed
 from inventory.line.admission import NO_EMAIL, NO_PASS
 from inventory.redis import clocks
-from inventory.signing import Signer, mac_text
+from inventory.signing import mac_text, signer_for
 from shop.access import lists
 from shop.access.codes import DIGITS, GUESS_SECONDS, MAX_GUESSES, count_up, digits_of
-from shop.access.passes import AccessCheck
+from shop.access.passes import AccessCheck, signed_of
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
 
@@ -50,11 +49,6 @@ class EmailProof(NamedTuple):
     def shown(self) -> dict[str, str]:
         """Return it as the contract shows it."""
         return {"proof": self.text, "expires_at": datetime.fromtimestamp(self.expires_at, UTC).isoformat()}
-
-
-@cache
-def _signer() -> Signer:
-    return Signer(settings.TOKEN_KEYS, purpose="e-mail proof")
 
 
 def normalise(address: str) -> str:
@@ -120,7 +114,8 @@ def make_proof(address: str, card: SaleCard, *, buyer: str, is_listed: bool = Fa
     """Return the proof that `buyer` reads a normalised address. It names when it ends, and not the address."""
     expires_at = int(clocks.seconds()) + PROOF_SECONDS
     text = f"{expires_at}.{entry_of(address, card)}" + (f".{card.email_list}" if is_listed else "")
-    return EmailProof(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at, is_listed)
+    signature = signer_for("e-mail proof").sign(signed_of(text, card, buyer=buyer))
+    return EmailProof(f"{text}.{signature}", expires_at, is_listed)
 
 
 def check(text: str, card: SaleCard, *, buyer: str, sent: AccessCheck) -> AccessCheck:
@@ -130,9 +125,9 @@ def check(text: str, card: SaleCard, *, buyer: str, sent: AccessCheck) -> Access
     """
     if card.email_mode == Sale.EmailMode.NEVER or sent.pass_id == NO_PASS:
         return sent
-    found = PROOF.fullmatch(text)
+    found, signed = PROOF.fullmatch(text), signed_of(text.rpartition(".")[0], card, buyer=buyer)
     # One word for all that the signature does not bear out: nobody learns from it what was wrong.
-    if found is None or not _signer().verify(_signed(text.rpartition(".")[0], card, buyer), found[4]):
+    if found is None or not signer_for("e-mail proof").verify(signed, found[4]):
         return AccessCheck(NO_EMAIL, EmailRequired())
     if int(found[1]) <= clocks.seconds():
         return AccessCheck(NO_EMAIL, EmailRequired("This proof of an e-mail address has ended: get a new code."))
@@ -151,7 +146,3 @@ def _good_codes(address: str, card: SaleCard, *, buyer: str) -> Iterator[str]:
             secret = hmac.digest(key.encode(), b"e-mail code", "sha256")
             digest = hmac.digest(secret, f"{each} {card.sale_id} {buyer} {address}".encode(), "sha256")
             yield "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:CODE_LENGTH])
-
-
-def _signed(text: str, card: SaleCard, buyer: str) -> str:
-    return f"{text} {card.sale_id} {buyer}"

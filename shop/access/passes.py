@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import cache
 from typing import NamedTuple
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from django.conf import settings
 from inventory.exceptions import FairdropError, PassRequired
 from inventory.line.admission import NO_PASS
 from inventory.redis import clocks
-from inventory.signing import Signer, mac_text
+from inventory.signing import mac_text, signer_for
 from shop.access.rush import RUSHES, asks_for_pass
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
@@ -51,11 +50,6 @@ class AccessCheck(NamedTuple):
 NOT_ASKED = AccessCheck("")
 
 
-@cache
-def _signer() -> Signer:
-    return Signer(settings.TOKEN_KEYS, purpose="pass")
-
-
 def make_pass(card: SaleCard, *, buyer: str, proof: str, until: int, kind: str = PROVED) -> Pass:
     """Return the pass of `buyer` for what they showed; the same proof gives the same id, whatever keys are rotated.
 
@@ -63,7 +57,7 @@ def make_pass(card: SaleCard, *, buyer: str, proof: str, until: int, kind: str =
     """
     expires_at = until + settings.PASS_SECONDS
     text = f"{kind}{expires_at}.{mac_text(card.request_id_key(), f'pass {buyer} {proof}')}"
-    return Pass(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at)
+    return Pass(f"{text}.{signer_for('pass').sign(signed_of(text, card, buyer=buyer))}", expires_at)
 
 
 def make_calm_pass(card: SaleCard, *, buyer: str) -> Pass:
@@ -95,9 +89,9 @@ def _id_of(text: str, card: SaleCard, *, buyer: str) -> str:
     """Return the id of a good pass. Raises PassRequired: missing, forged, another's, calm or over."""
     if not text:
         raise PassRequired
-    found = PASS.fullmatch(text)
+    found, signed = PASS.fullmatch(text), signed_of(text.rpartition(".")[0], card, buyer=buyer)
     # One word for all that the signature does not bear out: nobody learns from it what was wrong.
-    if found is None or not _signer().verify(_signed(text.rpartition(".")[0], card, buyer), found[4]):
+    if found is None or not signer_for("pass").verify(signed, found[4]):
         raise PassRequired(NOT_OURS)
     if int(found[2]) <= clocks.seconds():
         raise PassRequired("This pass has ended: get a new one.")
@@ -106,5 +100,6 @@ def _id_of(text: str, card: SaleCard, *, buyer: str) -> str:
     return found[3]
 
 
-def _signed(text: str, card: SaleCard, buyer: str) -> str:
+def signed_of(text: str, card: SaleCard, *, buyer: str) -> str:
+    """Return what is signed, of a pass or the like that says `text`: it is good in one sale and for one buyer alone."""
     return f"{text} {card.sale_id} {buyer}"

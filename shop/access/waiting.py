@@ -5,16 +5,15 @@ When a wait began is in a signed text that the browser keeps; the cache counts w
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from django.conf import settings
 from django.core.cache import cache as counts
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis import clocks
-from inventory.signing import Signer
+from inventory.signing import signer_for
 from shop.access.codes import count_up
-from shop.access.passes import Pass, make_pass
+from shop.access.passes import Pass, make_pass, signed_of
 from shop.sales.catalogue import SaleCard
 
 # So many passes one network is given for waiting, in one sale and one life of a pass.
@@ -22,21 +21,16 @@ MAX_OF_A_NETWORK = 10
 WAIT = re.compile(r"([0-9]{1,11})\.([A-Za-z0-9_-]{22})", re.ASCII)
 
 
-@cache
-def _signer() -> Signer:
-    return Signer(settings.TOKEN_KEYS, purpose="wait")
-
-
 def begin_wait(card: SaleCard, *, buyer: str) -> str:
     """Return the text that says that `buyer` waits from now on."""
     began = str(int(clocks.seconds()))
-    return f"{began}.{_signer().sign(_signed(began, card, buyer))}"
+    return f"{began}.{signer_for('wait').sign(signed_of(began, card, buyer=buyer))}"
 
 
 def seconds_left(wait: str, card: SaleCard, *, buyer: str) -> int | None:
     """Return how long `buyer` has still to wait, 0 when it is over; None for no wait of theirs, or an old one."""
     found = WAIT.fullmatch(wait)
-    if found is None or not _signer().verify(_signed(found[1], card, buyer), found[2]):
+    if found is None or not signer_for("wait").verify(signed_of(found[1], card, buyer=buyer), found[2]):
         return None
     left = int(found[1]) + settings.PASS_WAIT_SECONDS - int(clocks.seconds())
     return max(0, left) if left > -settings.PASS_SECONDS else None
@@ -61,7 +55,3 @@ def _is_too_many(name: str) -> bool:
         return count_up(name, seconds=settings.PASS_SECONDS) > MAX_OF_A_NETWORK
     except RedisUnavailable:
         return False
-
-
-def _signed(began: str, card: SaleCard, buyer: str) -> str:
-    return f"{began} {card.sale_id} {buyer}"

@@ -21,7 +21,7 @@ from inventory.signing import Signer
 from shop.access import emails, lists
 from shop.access.codes import count_up
 from shop.models import Sale
-from shop.orders.mails import BOUND_SECONDS, MAX_TO_ADDRESS, address_signer, check_mail_is_on, queue_mail
+from shop.orders.mails import BOUND_SECONDS, MAX_TO_ADDRESS, check_mail_is_on, counted_as, queue_mail
 from shop.sales.catalogue import SaleCard
 
 # In BOUND_SECONDS: mails that one network may ask for in one sale, and for one address. A caller over MAX_TO_ADDRESS is
@@ -78,7 +78,7 @@ def _names_of(buyer: str) -> list[str]:
 
 def _may_send(card: SaleCard, address: str, *, network: str) -> bool:
     """Count one mail to a normalised address; say whether it is sent. Raises MailsLimited, RedisUnavailable."""
-    name = f"mailed:{card.sale_id}:{address_signer().sign(address)}"
+    name = f"mailed:{card.sale_id}:{counted_as(address)}"
     of_network = {f"mailed:{card.sale_id}:{network}": MAX_OF_NETWORK, f"{name}:{network}": MAX_OF_NETWORK_TO_ADDRESS}
     if any(count_up(each, seconds=BOUND_SECONDS) > most for each, most in of_network.items()):
         raise MailsLimited

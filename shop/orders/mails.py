@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from email.utils import make_msgid
-from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -23,7 +22,7 @@ from post_office.models import PRIORITY, STATUS, Email
 from inventory.exceptions import InvalidRequest, RateLimited
 from inventory.fault_injection import fault_point
 from inventory.redis import clocks
-from inventory.signing import Signer
+from inventory.signing import signer_for
 from inventory.states import State
 from shop.access import emails
 from shop.access.codes import count_up
@@ -60,16 +59,9 @@ WHERE m.status = ANY(%(waiting)s) AND m.expires_at > statement_timestamp()
 """
 
 
-@cache
-def stop_signer() -> Signer:
-    """Return the signer of the links that end the mails of one request."""
-    return Signer(settings.TOKEN_KEYS, purpose="stop mails")
-
-
-@cache
-def address_signer() -> Signer:
-    """Return the signer of what stands for an address where the mails to it are counted."""
-    return Signer(settings.TOKEN_KEYS, purpose="mailed address")
+def counted_as(normalised: str) -> str:
+    """Return what stands for an address where the mails to it are counted."""
+    return signer_for("mailed address").sign(normalised)
 
 
 def find_address(request_id: str) -> str:
@@ -105,7 +97,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
 
 def count_link(normalised: str) -> None:
     """Count one mail with a link to an address, of all tickets together. Raises RateLimited, RedisUnavailable."""
-    if count_up(f"mailed:{address_signer().sign(normalised)}", seconds=BOUND_SECONDS) > MAX_TO_ADDRESS:
+    if count_up(f"mailed:{counted_as(normalised)}", seconds=BOUND_SECONDS) > MAX_TO_ADDRESS:
         raise RateLimited("Links of tickets were sent to this address too often.")
 
 
@@ -126,13 +118,13 @@ def forget_address(request_id: str) -> None:
 
 def stop_link(contact: Contact) -> str:
     """Return the address of the page that ends the mails of a request."""
-    secret = stop_signer().sign(f"{contact.request_id} {contact.address}")
+    secret = signer_for("stop mails").sign(f"{contact.request_id} {contact.address}")
     return _root(contact) + reverse("mail-stop", args=[contact.request_id, secret])
 
 
 def stops(request_id: str, secret: str) -> bool:
     """Say whether `secret` ends the mails of `request_id` to the address that is kept now."""
-    return stop_signer().verify(f"{request_id} {find_address(request_id)}", secret)
+    return signer_for("stop mails").verify(f"{request_id} {find_address(request_id)}", secret)
 
 
 def find_news(*, over: bool, after: int, limit: int) -> tuple[list[int], int]:

@@ -7,31 +7,24 @@ whose link never was. Never says whose request it is to a caller that does not s
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import segno
-from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from inventory.signing import MAC_LENGTH, Signer
+from inventory.signing import MAC_LENGTH, signer_for
 from shop.models import TicketLink
 
 # The number of replacements, and the signature.
 SECRET = re.compile(rf"([0-9]{{1,6}})\.([A-Za-z0-9_-]{{{MAC_LENGTH}}})")
 
 
-@cache
-def link_signer() -> Signer:
-    """Return the signer of links; its first key signs (rotation: settings.TOKEN_KEYS)."""
-    return Signer(settings.TOKEN_KEYS, purpose="link")
-
-
 def secret_of(request_id: str) -> str:
     """Return the secret part of the link that opens `request_id` now."""
     generation = _generation(request_id)
-    return f"{generation}.{link_signer().sign(f'{request_id}.{generation}')}"
+    return f"{generation}.{signer_for('link').sign(f'{request_id}.{generation}')}"
 
 
 def link_to(request_id: str, *, root: str) -> str:
@@ -42,7 +35,7 @@ def link_to(request_id: str, *, root: str) -> str:
 def opens(request_id: str, secret: str) -> bool:
     """Say whether `secret` is of the link that opens `request_id` now. A guess is refused without a database read."""
     found = SECRET.fullmatch(secret)
-    if found is None or not link_signer().verify(f"{request_id}.{found[1]}", found[2]):
+    if found is None or not signer_for("link").verify(f"{request_id}.{found[1]}", found[2]):
         return False
     return int(found[1]) == _generation(request_id)
 

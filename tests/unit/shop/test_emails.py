@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inventory.exceptions import InvalidRequest
 from inventory.line.admission import NO_EMAIL, NO_PASS
+from inventory.signing import signer_for
 from shop.access import emails
 from shop.access.emails import CODE_SECONDS, normalise
 from shop.access.passes import NOT_ASKED, AccessCheck
@@ -29,7 +30,7 @@ ADDRESS = "ann@example.com"
 def forget_keys() -> Iterator[None]:
     """Keep no signer of other keys."""
     yield
-    emails._signer.cache_clear()
+    signer_for.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -122,16 +123,16 @@ def test_what_nobody_signed_is_no_proof(text: str) -> None:
 def test_proofs_and_codes_outlive_a_rotation_and_an_entry_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emails.clocks, "seconds", lambda: 1_900_000_000.0)
     with override_settings(TOKEN_KEYS=["old"]):
-        emails._signer.cache_clear()
+        signer_for.cache_clear()
         before, code = proof(), emails.code_for(ADDRESS, CARD, buyer=ANN).replace("-", "")
         entry = emails.check(before, CARD, buyer=ANN, sent=NOT_ASKED).entry
     with override_settings(TOKEN_KEYS=["new", "old"]):
-        emails._signer.cache_clear()
+        signer_for.cache_clear()
         assert emails.check(before, CARD, buyer=ANN, sent=NOT_ASKED).entry == entry
         assert code in emails._good_codes(ADDRESS, CARD, buyer=ANN)
         assert emails.check(proof(), CARD, buyer=ANN, sent=NOT_ASKED).entry == entry
     with override_settings(TOKEN_KEYS=["new"]):
-        emails._signer.cache_clear()
+        signer_for.cache_clear()
         assert emails.check(before, CARD, buyer=ANN, sent=NOT_ASKED).pass_id == NO_EMAIL
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from inventory.exceptions import PassRequired
 from inventory.line.admission import NO_PASS
+from inventory.signing import signer_for
 from shop.access import challenges, passes, rush, waiting
 from shop.access.passes import CALM, NOT_ASKED, NOT_OURS
 from shop.sales.catalogue import SaleCard
@@ -49,7 +50,7 @@ def little_work() -> Iterator[None]:
 
 
 def forget_keys() -> None:
-    for kept in (passes._signer, challenges._secrets, waiting._signer):
+    for kept in (signer_for, challenges._secrets):
         kept.cache_clear()
 
 
