@@ -41,10 +41,6 @@ class Sample(NamedTuple):
     told: list[Told]
     whole: bool
 
-    def extent(self) -> str:
-        """Return how much was compared, in words."""
-        return f"{len(self.told)} records compared{'' if self.whole else '; the next call goes on behind them'}"
-
 
 class Placed(NamedTuple):
     """An order, as far as its record repeats it."""
@@ -96,21 +92,18 @@ def record_findings(
     sample: Sample, orders: Mapping[str, Placed], *, line: LineLook, books: Mapping[str, int | None]
 ) -> list[Finding]:
     """Compare records and stock figures, read before the snapshot, with the snapshot: it may know more, never less."""
-    extent = sample.extent()
+    told = sample.told
+    extent = f"{len(told)} records compared{'' if sample.whole else '; the next call goes on behind them'}"
     found = (
-        ("I6", _("a request is decided as it was asked"), _first(_differ(sample.told, orders))),
+        ("I6", _("a request is decided as it was asked"), next(_differ(told, orders), "")),
         (
             "I18",
             _("Redis says nothing that the line or the database does not bear out"),
-            _first(_unfounded(sample.told, orders)) or _figures(line, books),
+            next(_unfounded(told, orders), "") or _figures(line, books),
         ),
-        ("I19", _("held and paid are said only of what is committed"), _first(_promised(sample.told, orders))),
+        ("I19", _("held and paid are said only of what is committed"), next(_promised(told, orders), "")),
     )
     return [Finding(number, name, not text, text or extent) for number, name, text in found]
-
-
-def _first(found: Iterator[str]) -> str:
-    return next(found, "")
 
 
 def _differ(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]:
