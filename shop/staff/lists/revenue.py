@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import NamedTuple
+from operator import add
+from typing import NamedTuple, TypeVar
 
 from django.db import connection
 
+Key = TypeVar("Key")
 # An order's history begins with "paid" for its money and ends with "refunded"; only from "paid" was it ours before.
 # The condition is that of the index event_of_money.
 ROWS = """
@@ -44,15 +46,6 @@ class Money(NamedTuple):
         """What is left; of a single day it may be below zero."""
         return self.taken - self.returned
 
-    def plus(self, other: Money) -> Money:
-        """Return the sum of both."""
-        return Money(
-            self.units + other.units,
-            self.units_returned + other.units_returned,
-            self.taken + other.taken,
-            self.returned + other.returned,
-        )
-
 
 class MoneyRow(NamedTuple):
     """The money of one sale on one day, in one currency."""
@@ -73,28 +66,26 @@ def read_rows(first: date, last: date) -> list[MoneyRow]:
 
 def by_day(rows: Iterable[MoneyRow]) -> list[tuple[date, str, Money]]:
     """Return the money of each day and currency, in the order of `rows`."""
-    sums: dict[tuple[date, str], Money] = {}
-    for row in rows:
-        key = (row.day, row.currency)
-        sums[key] = sums[key].plus(row.money) if key in sums else row.money
+    sums = _add_up(((row.day, row.currency), row.money) for row in rows)
     return [(*key, money) for key, money in sums.items()]
 
 
 def by_sale(rows: Iterable[MoneyRow]) -> list[tuple[int, str, str, Money]]:
     """Return the money of each sale and currency, the newest sale first."""
-    sums: dict[tuple[int, str, str], Money] = {}
-    for row in rows:
-        key = (row.sale_id, row.slug, row.currency)
-        sums[key] = sums[key].plus(row.money) if key in sums else row.money
+    sums = _add_up(((row.sale_id, row.slug, row.currency), row.money) for row in rows)
     return [(*key, sums[key]) for key in sorted(sums, key=lambda key: (-key[0], key[2]))]
 
 
 def in_all(rows: Iterable[MoneyRow]) -> list[tuple[str, Money]]:
     """Return the money of each currency."""
-    sums: dict[str, Money] = {}
-    for row in rows:
-        sums[row.currency] = sums[row.currency].plus(row.money) if row.currency in sums else row.money
-    return sorted(sums.items())
+    return sorted(_add_up((row.currency, row.money) for row in rows).items())
+
+
+def _add_up(moneys: Iterable[tuple[Key, Money]]) -> dict[Key, Money]:
+    sums: dict[Key, Money] = {}
+    for key, money in moneys:
+        sums[key] = Money(*map(add, sums[key], money)) if key in sums else money
+    return sums
 
 
 class Earned(NamedTuple):
