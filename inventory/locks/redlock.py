@@ -37,11 +37,11 @@ class _Callers:
         self._process_id = 0
         self._pool: ThreadPoolExecutor | None = None
 
-    def ask(self, call: Callable[[], Any]) -> Future[Any]:
-        """Run `call` in one of the threads."""
+    def ask(self, client: Client, script: str, script_keys: Sequence[str], args: Sequence[Argument]) -> Future[Any]:
+        """Run a script on a server, in one of the threads."""
         if self._pool is None or self._process_id != os.getpid():
             self._pool, self._process_id = ThreadPoolExecutor(32, thread_name_prefix="redlock"), os.getpid()
-        return self._pool.submit(call)
+        return self._pool.submit(run_script, client, script, keys=script_keys, args=args)
 
 
 _CALLERS = _Callers()
@@ -159,7 +159,7 @@ class Redlock(AnyLock):
         """Give the lock to servers that lost it, so that one more loss does not break the majority (L17)."""
         for client, life in zip(self._clients, lives, strict=True):
             if life == 0:
-                done = _CALLERS.ask(_call(client, "acquire", self._lock_keys, self._acquire_args(hold.token)))
+                done = _CALLERS.ask(client, "acquire", self._lock_keys, self._acquire_args(hold.token))
                 done.add_done_callback(partial(self._topped_up, client, hold))
                 wait([done], timeout=self._node_timeout_seconds)
 
@@ -208,7 +208,7 @@ class Redlock(AnyLock):
         return self._ask_all("release", self.release_keys, _release_args(self.token))
 
     def _release_on(self, client: Client, token: str) -> None:
-        _CALLERS.ask(_call(client, "release", self.release_keys, _release_args(token)))
+        _CALLERS.ask(client, "release", self.release_keys, _release_args(token))
 
     def _ask_all(
         self,
@@ -219,16 +219,12 @@ class Redlock(AnyLock):
         late: Callable[[Client, Future[Any]], None] | None = None,
     ) -> list[Any]:
         """Run a script on all servers at once; None for each that failed or was too slow."""
-        calls = [_CALLERS.ask(_call(client, script, script_keys, args)) for client in self._clients]
+        calls = [_CALLERS.ask(client, script, script_keys, args) for client in self._clients]
         in_time, too_slow = wait(calls, timeout=self._node_timeout_seconds)
         for client, call in zip(self._clients, calls, strict=True):
             if call in too_slow and late is not None:
                 call.add_done_callback(partial(late, client))
         return [call.result() if call in in_time and call.exception() is None else None for call in calls]
-
-
-def _call(client: Client, script: str, script_keys: Sequence[str], args: Sequence[Argument]) -> Callable[[], Any]:
-    return lambda: run_script(client, script, keys=script_keys, args=args)
 
 
 def _release_args(token: str) -> list[Argument]:
