@@ -173,7 +173,7 @@ class Notary:
         for each in sales.logs_to_grow(changes, sale_ids=own_sales):
             if each.sale_id in self._forked:
                 continue
-            own = [one for one in sales.own_changes(changes, each.sale) if one.number > each.cursor]
+            own = [one for one in changes if one.stock_id == each.sale.stock_id and one.number > each.cursor]
             try:
                 with transaction.atomic():
                     state = self._grow(cursor, each, own, line.get(each.sale_id), is_whole=is_whole, now=now)

@@ -61,7 +61,7 @@ def find_address(request_id: str) -> DeliveryAddress | None:
 def find_delivery(request_id: str) -> Delivery | None:
     """Return the delivery of a request, None when its goods are not sent. The caller checks who may see it."""
     address = find_address(request_id)
-    order = _order_sent(request_id)
+    order = Order.objects.filter(request_id=request_id, sale__ships=True, state__in=SENT_TO).first()
     if order is None:
         return Delivery(address, is_open=False, until=None) if address else None
     until = order.changed_at + CHANGED_FOR if order.state == State.PAID else None
@@ -109,8 +109,3 @@ def delete_old() -> tuple[int, int]:
         deliveries = cursor.rowcount
         cursor.execute(DELETE_CONTACTS, values)
         return deliveries, cursor.rowcount
-
-
-def _order_sent(request_id: str) -> Order | None:
-    """Return the order of a request if its goods are sent to its buyer."""
-    return Order.objects.filter(request_id=request_id, sale__ships=True, state__in=SENT_TO).first()

@@ -127,8 +127,3 @@ def facts_of(sale: Sale, *, now: datetime) -> SaleFacts:
         version=sale.terms_version,
         terms=terms,
     )
-
-
-def own_changes(changes: Sequence[Change], sale: Sale) -> list[Change]:
-    """Return the changes of the SKU of a sale."""
-    return [each for each in changes if each.stock_id == sale.stock_id]

@@ -262,9 +262,7 @@ class TicketFace:
     @property
     def asked_at(self) -> datetime:
         """The moment of admission: seq is the server's clock in microseconds."""
-        return datetime.fromtimestamp(self.ticket.seq // 1_000_000, tz=UTC) + timedelta(
-            microseconds=self.ticket.seq % 1_000_000
-        )
+        return datetime.fromtimestamp(self.ticket.seq / 1_000_000, tz=UTC)
 
     @property
     def hold_ms(self) -> int:

@@ -57,7 +57,7 @@ class Board:
         self._by_slug: dict[str, SaleEntry] = {}
         self._by_id: dict[int, SaleEntry] = {}
         self._listed: list[SaleEntry] = []
-        self._past = PastSales()
+        self.past = PastSales()  # that are not on the board, because they are retired
         self._quiet_from = 0
         self._looked_at = 0
         self._catalogue_at = 0.0
@@ -121,11 +121,6 @@ class Board:
         """Return the sale with this id if it is on the board."""
         return self._by_id.get(sale_id) if sale_id is not None else None
 
-    @property
-    def past(self) -> PastSales:
-        """The sales that are not on the board, because they are retired."""
-        return self._past
-
     async def find(self, slug: str) -> SaleEntry:
         """Return the sale `slug`, retired or not; one that was made a moment ago is looked up.
 
@@ -143,12 +138,12 @@ class Board:
         return self._by_id.get(sale_id) or await self._find_unknown(sale_id)
 
     async def _find_unknown(self, name: str | int) -> SaleEntry:
-        entry = self._past.recall(name)
+        entry = self.past.recall(name)
         if entry is None:
             # It may have been made a moment ago and be known to another process.
             await self._load(not_before=time.monotonic() - CATALOGUE_SECONDS / 2)
             entry = self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
-        return entry or await self._past.find(name)
+        return entry or await self.past.find(name)
 
     async def _load(self, *, not_before: float) -> None:
         """Read the catalogue, unless somebody did since `not_before` (monotonic seconds). Raises Unavailable."""
