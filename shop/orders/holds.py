@@ -56,10 +56,6 @@ MAX_NAMED = 500
 Note = Callable[[], None]
 
 
-def no_note() -> None:
-    """Write nothing down: nobody but the buyer acts."""
-
-
 class Changes(NamedTuple):
     """What a COMMIT changed: the SKU's stock after it, and the new record of each request."""
 
@@ -168,7 +164,7 @@ def cancel(
     actor: str = "buyer",
     reason: str = Reason.CANCELLED_BY_BUYER,
     again_ok: bool = True,
-    note: Note = no_note,
+    note: Note = lambda: None,
 ) -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
 

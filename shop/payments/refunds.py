@@ -18,14 +18,14 @@ from inventory.postgres import Cursor
 from inventory.states import Reason, State
 from inventory.telemetry.measures import RETRIES
 from shop.models import Payment
-from shop.orders.holds import Changes, Note, no_note, publish
+from shop.orders.holds import Changes, Note, publish
 from shop.payments.providers import Notice, provider
 from shop.payments.rows import OPEN_STATES, Locked, NoticeResult, change_order, change_payment, lock, settled, sku_of
 
 log = structlog.get_logger(__name__)
 
 
-def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = True, note: Note = no_note) -> None:
+def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = True, note: Note = lambda: None) -> None:
     """Give a paid order's money back and make its units free again, for staff. Raises NotPayable.
 
     ask_now: ask the provider for the money before this returns; else the payments worker asks, as for every refund due.

@@ -155,14 +155,14 @@ def test_the_control_of_a_word_of_the_shop_decides_about_money(card: SaleCard, w
     with paying.quiet_sandbox():
         payment = paying.begin(order.request_id)
         assert paying.hear(paying.happen(payment, "captured")) == "paid"
-        told = refund_order(Order.objects.get(pk=order.pk), actor="anna", reason=word, note=holds.no_note)
+        told = refund_order(Order.objects.get(pk=order.pk), actor="anna", reason=word, note=lambda: None)
         recovery.bring_on()
     went_back = word != Reason.REFUND_FAILED
     assert paying.charge_state(payment) == ("refunded" if went_back else "captured")
     assert paying.payment_state(payment) == ("refunded" if went_back else "refund_due")
     assert ("the money did not go back" in told) is (word == Reason.TAKEN_BY_BANK)
     if not went_back:
-        refunds.note_sent(order.request_id, reason="by bank transfer", note=holds.no_note)
+        refunds.note_sent(order.request_id, reason="by bank transfer", note=lambda: None)
 
 
 def test_a_cancelled_hold_is_free_for_the_next(card: SaleCard) -> None:
