@@ -70,11 +70,6 @@ def mark_in(token: str) -> str:
     return (found[3] or "") if found else ""
 
 
-def new_token() -> str:
-    """Return the token of a new buyer."""
-    return issue_buyer()[1]
-
-
 def today() -> int:
     """Return the day, counted from 1970."""
     return int(time.time()) // DAY_SECONDS
@@ -102,7 +97,7 @@ def verify_token(token: str) -> str:
     return found[1]
 
 
-def token_to_set(token: str, *, issue: Callable[[], str] = new_token) -> str:
+def token_to_set(token: str, *, issue: Callable[[], str]) -> str:
     """Return the token that a page gives to who sent `token`: '' when that is kept, a newer one, or a new buyer's.
 
     issue: returns the token of a new buyer, or '' when this reader gets none.
