@@ -99,6 +99,7 @@ class Queue:
         self._client = checked_client(client, queue=name)
         self._max_depth = self._whole(max_depth, "max_depth", maximum=HIGHEST_WHOLE)
         self._register_at = 0.0
+        self._waiting_keys = [make(self.name) for make in (keys.queue_waiting, keys.queue_records, keys.queue_state)]
 
     def enqueue(self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str], *, delay_ms: int = 0) -> list[Enqueued]:
         """Put one id, several, or {id: payload} in, due `delay_ms` from now; return what became of each (S12).
@@ -130,9 +131,8 @@ class Queue:
         """
         task_id = self._id(task_id)
         self._whole(due_us, "due_us", minimum=0, maximum=HIGHEST_WHOLE)
-        script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
         once = sending_once(self._client)
-        answer = Dequeued(run_script(once, "queue_dequeue", keys=script_keys, args=[task_id, due_us]))
+        answer = Dequeued(run_script(once, "queue_dequeue", keys=self._waiting_keys, args=[task_id, due_us]))
         if answer is not Dequeued.REMOVED:
             log.info("not dequeued", action="queue_kept", queue=self.name, task=task_id, reason=answer.name.lower())
         return answer
@@ -145,8 +145,7 @@ class Queue:
     def top(self, count: int | None = None) -> Task | list[Task] | None:
         """Return the `count` earliest due tasks and leave them; without `count` the first itself, or None (S14)."""
         asked = self._whole(1 if count is None else count, "count")
-        script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
-        found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, 0]))
+        found = _tasks(run_script(self._client, "queue_pop", keys=self._waiting_keys, args=[asked, 0]))
         return found if count is not None else next(iter(found), None)
 
     @overload
@@ -162,8 +161,7 @@ class Queue:
         """
         asked = self._whole(1 if count is None else count, "count")
         checked_text(call, argument="call", maximum=MAX_NAME_LENGTH, queue=self.name)
-        own = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
-        script_keys = [*own, keys.queue_reply(self.name, method="pop", call=call or token_hex(16))]
+        script_keys = [*self._waiting_keys, keys.queue_reply(self.name, method="pop", call=call or token_hex(16))]
         found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, POP_REPLY_MS]))
         return found if count is not None else next(iter(found), None)
 
