@@ -100,11 +100,12 @@ class Gauges:
         # A unit may have come back, or a sale that was paused have ended, for one who had waited for minutes: only from
         # then on it could be decided.
         waited = came_back or line.sale.startswith("paused|")
+        oldest = (look.oldest_seconds or 0.0) if is_ready else 0.0
         ready_for = _lasted(self._ready_since, stock.sku, is_ready, now=now)
         return Seen(
             units={state: getattr(stock, state) for state in UNIT_STATES},
             undecided=line.undecided,
-            oldest_seconds=min(look.oldest_seconds or 0.0, ready_for) if waited else _waited(look, is_ready),
+            oldest_seconds=min(oldest, ready_for) if waited else oldest,
             idle_seconds=_lasted(self._idle_since, stock.sku, is_idle, now=now),
             dead_letters=line.dead_letters,
         )
@@ -180,10 +181,6 @@ def _lasted(since: dict[str, float], sku: str, is_so: bool, *, now: float) -> fl
         since.pop(sku, None)
         return 0.0
     return now - since.setdefault(sku, now)
-
-
-def _waited(look: StockLook, is_ready: bool) -> float:
-    return (look.oldest_seconds or 0.0) if is_ready else 0.0
 
 
 def certificate_end(public_url: str) -> float | None:
