@@ -136,13 +136,6 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     def has_delete_permission(self, request: HttpRequest, obj: Sale | None = None) -> bool:
         return False
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Sale | None:
-        """Lock the row while a form is saved, so that what its version is compared with stays true."""
-        if request.method == "POST":
-            # Not the key: settlement inserts orders of this sale meanwhile.
-            list(Sale.objects.select_for_update(no_key=True).filter(pk=object_id))
-        return super().get_object(request, object_id, from_field)
-
     def save_model(self, request: HttpRequest, obj: Sale, form: Any, change: bool) -> None:
         """Save, and tell the line once the database has it."""
         actor = request.user.get_username()

@@ -156,6 +156,13 @@ class PictureAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         encode_first(request)
         return super().changeform_view(request, *args, **named)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Lock the row while a form is saved: its version stays true, and of two new pictures the later one wins."""
+        if request.method == "POST":
+            # Not the key: settlement inserts orders of a sale meanwhile.
+            list(self.model.objects.select_for_update(no_key=True).filter(pk=object_id))
+        return super().get_object(request, object_id, from_field)
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return Django's; for somebody who may only look, without what the form alone has: it has nothing to show."""
         found: Any = super().get_fieldsets(request, obj)
@@ -194,12 +201,6 @@ class ProductAdmin(TellsChanges, PictureAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Product | None = None) -> tuple[str, ...]:
         return ("stock",) if obj else ()
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Product | None:
-        """Lock the row while a form is saved: of two new pictures, the later one deletes the other."""
-        if request.method == "POST":
-            list(Product.objects.select_for_update(no_key=True).filter(pk=object_id))
-        return super().get_object(request, object_id, from_field)
 
     def save_model(self, request: HttpRequest, obj: Product, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
