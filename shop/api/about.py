@@ -5,7 +5,6 @@ Never guesses: what a store does not tell is null.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from typing import Any
 
 import django
@@ -62,12 +61,10 @@ def _store() -> dict[str, str | None]:
     return {"name": name, "version": str(version) if version else None, **found}
 
 
-def _ask(*words: str) -> Mapping[str, Any]:
-    """Return a reply of names and values, whatever form it has; nothing when there is none."""
+def _ask(*words: str) -> dict[str, Any]:
+    """Return a reply of names and values; nothing when there is none."""
     try:
         (reply,) = redis.run_commands(redis.connect(), [words])
     except Unavailable:
         return {}
-    if isinstance(reply, Mapping):
-        return reply
-    return dict(zip(reply[::2], reply[1::2], strict=False)) if isinstance(reply, list | tuple) else {}
+    return redis.as_dict(reply)
