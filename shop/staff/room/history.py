@@ -94,15 +94,10 @@ def read_points(sale_id: int, *, seconds: float | None = None) -> list[Point]:
     end: datetime | None = None
     for row in rows:
         if end is not None and row.since - end > GAP:
-            points.append(_nothing_after(points))
+            points.append([end.timestamp() + 0.001, *NOTHING])
         figures: Point = [getattr(row, name) for name in FIGURES]
         points.append([row.since.timestamp(), *figures])
         if row.until > row.since:
             points.append([row.until.timestamp(), *figures])
         end = row.until
     return points
-
-
-def _nothing_after(points: Sequence[Point]) -> Point:
-    """Return the point from which on nothing is known."""
-    return [(points[-1][0] or 0.0) + 0.001, *NOTHING]
