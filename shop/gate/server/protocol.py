@@ -86,7 +86,7 @@ class GateProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=False)
-        self.hot_call: FindsHotCall = getattr(self.app, "hot_call", _none_is_hot)
+        self.hot_call: FindsHotCall = getattr(self.app, "hot_call", lambda *_: None)
         self.hot = HotCycle()
         self.phase: int = SILENT
         self.caller = ""  # the address at its other end
@@ -522,7 +522,3 @@ class Closing:
     def close(self) -> None:
         """End the connection."""
         self._connection._leave()
-
-
-def _none_is_hot(_method: bytes, _target: bytes, _headers: Headers, _connection: str) -> None:
-    return None
