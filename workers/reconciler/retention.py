@@ -76,13 +76,13 @@ class Retention:
         return {
             "addresses": _addresses,
             "marks": _marks,
-            "mails": _mails,
+            "mails": lambda: _delete(Email, column="created", days=settings.KEEP_MAILS_DAYS),
             "buyers": self._buyers.forget_some,
-            "notices": _notices,
+            "notices": lambda: _delete(PaymentNotice, column="received_at", days=settings.KEEP_ORDERS_DAYS),
             "charges": _charges,
             "acts": _acts,
-            "changes": _changes,
-            "sessions": _sessions,
+            "changes": lambda: _delete(LogEntry, column="action_time", days=settings.KEEP_ACTS_DAYS),  # the admin's own
+            "sessions": lambda: _delete(Session, column="expire_date", days=0),
             "logins": _logins,
         }
 
@@ -129,14 +129,6 @@ def _marks() -> Step:
     return Step(networks + cards, is_last=not networks and cards < marks.MAX_DELETED)
 
 
-def _mails() -> Step:
-    return _delete(Email.objects.all(), column="created", days=settings.KEEP_MAILS_DAYS)
-
-
-def _notices() -> Step:
-    return _delete(PaymentNotice.objects.all(), column="received_at", days=settings.KEEP_ORDERS_DAYS)
-
-
 def _charges() -> Step:
     """Delete what leads from old payments to their sessions at the provider."""
     oldest = Now() - timedelta(days=settings.KEEP_ORDERS_DAYS)
@@ -151,15 +143,6 @@ def _acts() -> Step:
     return Step(rows, is_last=rows < MAX_DELETED)
 
 
-def _changes() -> Step:
-    """Delete from the admin's own log of changes."""
-    return _delete(LogEntry.objects.all(), column="action_time", days=settings.KEEP_ACTS_DAYS)
-
-
-def _sessions() -> Step:
-    return _delete(Session.objects.all(), column="expire_date", days=0)
-
-
 def _logins() -> Step:
     """Delete failed logins that count no more."""
     with connection.cursor() as cursor:
@@ -171,8 +154,8 @@ def _logins() -> Step:
         return Step(cursor.rowcount, is_last=cursor.rowcount < MAX_DELETED)
 
 
-def _delete(rows: QuerySet[Model], *, column: str, days: int) -> Step:
-    return _delete_some(rows.filter(**{f"{column}__lt": Now() - timedelta(days=days)}))
+def _delete(model: type[Model], *, column: str, days: int) -> Step:
+    return _delete_some(model._default_manager.filter(**{f"{column}__lt": Now() - timedelta(days=days)}))
 
 
 def _delete_some(due: QuerySet[Model]) -> Step:
