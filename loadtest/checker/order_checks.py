@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from loadtest.checker.buyer_record import HELD_STATES, WAITING_STATES, ToldPlace
 from loadtest.checker.case import Case, Fault
@@ -35,7 +35,7 @@ def out_of_order(case: Case) -> Iterator[Fault]:
         everybody = [place for places in by_clock.values() for place in places]
         found = _overtaken(everybody, shifts_ns=case.record.shifts_ns, margin_ns=case.margin_ns) | found
     owners: dict[int, ToldPlace] = {}
-    for place in filter(_seq, case.record.places.values()):
+    for place in filter(attrgetter("first_seq"), case.record.places.values()):
         owner = owners.setdefault(place.first_seq, place)
         if owner is not place and not {place.request_id, owner.request_id} & found.keys():
             at = f"at the place of {owner.request_id} (seq {place.first_seq})"
@@ -84,7 +84,7 @@ def _passed_over(case: Case) -> Iterator[Fault]:
 
 def _last_but(loaded: int, places: list[ToldPlace]) -> ToldPlace | None:
     """Return the last in line of those who did not get their units from so many that were loaded."""
-    for place in sorted(places, key=_seq, reverse=True):
+    for place in sorted(places, key=attrgetter("first_seq"), reverse=True):
         loaded -= place.units
         if loaded < 0:
             return place
@@ -106,7 +106,7 @@ def _passed_while_waiting(case: Case) -> Iterator[Fault]:
             continue
         got += [(seen, place) for seen in place.sightings if seen.state in HELD_STATES][:1]
         if told := [seen for seen in place.sightings if seen.state in IN_LINE]:
-            last = max(told, key=_began)
+            last = max(told, key=attrgetter("began_ns"))
             waiting[last.clock, place.units].append((last, place))
     got.sort(key=lambda each: each[0].ended_ns)
     for (clock, units), group in waiting.items():
@@ -135,14 +135,6 @@ def _let_in_before_standby(case: Case) -> Iterator[Fault]:
         may_stand_by = place.stood_by or any(ask.click == ON_STANDBY for ask in asks)
         if earlier and not may_stand_by and yes_ns < furthest[place.clock][earlier - 1]:
             yield Fault(f"request {place.request_id} was let in while others stood by")
-
-
-def _began(seen: Operation) -> int:
-    return seen.began_ns
-
-
-def _seq(place: ToldPlace) -> int:
-    return place.first_seq
 
 
 def _further(one: ToldPlace, other: ToldPlace) -> ToldPlace:
