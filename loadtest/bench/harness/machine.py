@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from django.db import connection
 
-from inventory.redis import Client, connect, run_commands
+from inventory.redis import Client, as_dict, connect, run_commands
 from loadtest.bench.harness.core_speed import CORE_SPEED, LOOP_TURNS
 from loadtest.record import facts as facts_of_run
 from workers.embedded.child_process import ChildProcess
@@ -87,10 +87,8 @@ def persistence() -> dict[str, str]:
 
 def append_mode(client: Client) -> str:
     """Return what a Redis does before it answers a write."""
-    # A list of name and value, or a mapping: that depends on the protocol inventory/redis speaks.
     replies = run_commands(client, [("CONFIG", "GET", "appendonly"), ("CONFIG", "GET", "appendfsync")])
-    pairs = [next(iter(reply.items())) if isinstance(reply, dict) else tuple(reply) for reply in replies]
-    return ", ".join(f"{name} {value}" for name, value in pairs)
+    return ", ".join(f"{name} {value}" for reply in replies for name, value in as_dict(reply).items())
 
 
 def _setting(name: str) -> str:
