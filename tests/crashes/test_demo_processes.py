@@ -17,6 +17,7 @@ import psutil
 import psycopg
 import pytest
 
+from inventory.signing import Signer
 from tests.integration.workers.test_metrics_ports import samples
 from tests.support.crashes.demo_run import (
     END_SECONDS,
@@ -122,6 +123,15 @@ def test_a_killed_demo_takes_its_children_along() -> None:
         family = run.family()
         run.process.kill()
         assert wait_for(lambda: not still_there(family), seconds=END_SECONDS), still_there(family)
+
+
+def test_each_run_signs_by_a_key_of_its_own(run: DemoRun) -> None:
+    """Else a browser that kept its ticket of another run would bring that place into a line of this one."""
+    own = dict(line.split("=", 1) for line in (run.state_dir / "demo.env").read_text().splitlines())
+    text, _, signature = Caller(run.port).new_buyer().token.rpartition(".")
+    kept = (run.state_dir / "secret").read_text().strip()  # the same in each run
+    signers = {key: Signer([f"{key}:tokens"], purpose="buyer") for key in (own["SECRET_KEY"], kept)}
+    assert [key for key, signer in signers.items() if signer.verify(text, signature)] == [own["SECRET_KEY"]]
 
 
 def test_killed_children_come_back_and_a_second_demo_is_refused(run: DemoRun) -> None:
