@@ -1,4 +1,5 @@
-"""Gives Redis time in all suites but that of the crashes. Never lets a busy machine pass for a Redis that is silent."""
+"""Gives Redis time in the suites of integration, journeys and races. Never calls a Redis silent that a busy machine slows.
+"""
 
 from __future__ import annotations
 

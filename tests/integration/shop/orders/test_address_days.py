@@ -30,3 +30,4 @@ def test_an_address_that_was_changed_is_kept_for_as_long_as_any_other(
     mails.keep_address(name, last, language="en", root="http://testserver")
     deliveries.delete_old()
     assert mails.find_address(name) == (last if is_kept else "")
+    mails.forget_address(name)

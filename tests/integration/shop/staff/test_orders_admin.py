@@ -219,6 +219,8 @@ def test_the_link_is_offered_only_where_there_is_an_address_to_send_it_to(card: 
         page = browser.get(page_of(order)).content.decode()
         offered[order.buyer] = [name for name in ("mail", "forget") if act_of(order, name) in page]
     assert offered == {"ann": ["mail", "forget"], "bob": ["forget"], "cid": []}
+    mails.forget_address(mailed.request_id)
+    deliveries.forget_address(shipped.request_id)
 
 
 def test_an_act_that_cannot_be_recorded_is_not_done(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
