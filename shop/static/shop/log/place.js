@@ -60,7 +60,7 @@ async function checkGrowth(kept, note, slug) {
   check(await hasGrownSince(kept, note, tile), "kept");
 }
 
-async function checkProof(proof, list, kept, { id, slug, keepAs, seq, quantity }) {
+async function checkProof(proof, list, kept, { id, slug, keepAs = slug, seq, quantity }) {
   const leaf = JSON.parse(proof.leaf);
   const isOwn = leaf.kind === "admitted" && leaf.request === id;
   check(isOwn && leaf.seq === Number(seq) && leaf.quantity === Number(quantity), "leaf");
@@ -80,7 +80,8 @@ async function checkProof(proof, list, kept, { id, slug, keepAs, seq, quantity }
 
 async function look() {
   const { dataset } = line();
-  const kept = keptOf(dataset.keepAs); // before the proof: another tab may keep a longer one meanwhile
+  // Before the proof: another tab may keep a longer one meanwhile. A page of the version before names the slug alone.
+  const kept = keptOf(dataset.keepAs ?? dataset.slug);
   const proof = await get(`/api/v1/requests/${dataset.id}/proof`);
   if (proof.status === 404) throw new Later(NOT_PUBLISHED);
   if (proof.status !== 200) return { part: "cannot" };
