@@ -130,7 +130,7 @@ def test_each_run_signs_by_a_key_of_its_own(run: DemoRun) -> None:
     own = dict(line.split("=", 1) for line in (run.state_dir / "demo.env").read_text().splitlines())
     text, _, signature = Caller(run.port).new_buyer().token.rpartition(".")
     kept = (run.state_dir / "secret").read_text().strip()  # the same in each run
-    signers = [Signer([f"{key}:tokens"], purpose="buyer") for key in (own["SECRET_KEY"], kept)]
+    signers = [Signer([key], purpose="buyer") for key in (own["FAIRDROP_TOKEN_KEYS"], f"{kept}:tokens")]
     assert [each.verify(text, signature) for each in signers] == [True, False]
 
 

@@ -115,8 +115,8 @@ class Demo:
             valkey = _server_of(self.environment, "REDIS_URL") or start_valkey(self.folder)
             self._watch_server(valkey, stage=VALKEY_STAGE, stop_seconds=VALKEY_STOP_SECONDS)
         # A run begins with empty stores: a browser that kept what another one signed brings no place of it in here.
-        signing = {name: secrets.token_urlsafe(32) for name in ("SECRET_KEY", "FAIRDROP_AUDIT_TOKEN")}
-        own = {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url, **signing}
+        made = {name: secrets.token_urlsafe(32) for name in ("FAIRDROP_TOKEN_KEYS", "FAIRDROP_AUDIT_TOKEN")}
+        own = {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url, **made}
         self.environment |= own
         write_private(self.state_dir / "demo.env", text="".join(f"{name}={value}\n" for name, value in own.items()))
 
