@@ -125,8 +125,8 @@ class SaleCard(priming.SaleTerms):
     def log_kept_as(self) -> str:
         """Under which name a browser keeps how far it has seen this sale's log.
 
-        A shop whose data were emptied, as each run of the demo is, has other logs under the old names; under a derived
-        key nothing but this tells them apart.
+        A shop whose data were emptied, as each run of the demo begins, has other logs under the old names; under a
+        derived key nothing but this tells them apart.
         """
         return f"{self.slug}/{holder_of(self.request_id_key(), '')}" if settings.LOG_KEY_IS_DERIVED else self.slug
 

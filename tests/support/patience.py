@@ -1,5 +1,4 @@
-"""Gives Redis time in the suites of integration, journeys and races. Never calls a Redis silent that a busy machine slows.
-"""
+"""Gives Redis time in the suites of integration, journeys and races. Never takes a busy machine for a silent Redis."""
 
 from __future__ import annotations
 
