@@ -128,7 +128,7 @@ class SaleCard(priming.SaleTerms):
         A shop whose data were emptied, as each run of the demo begins, has other logs under the old names; under a
         derived key nothing but this tells them apart.
         """
-        return f"{self.slug}/{holder_of(self.request_id_key(), '')}" if settings.LOG_KEY_IS_DERIVED else self.slug
+        return holder_of(self.request_id_key(), "") if settings.LOG_KEY_IS_DERIVED else self.slug
 
 
 # What a card has of other rows than its sale's.

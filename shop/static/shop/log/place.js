@@ -80,7 +80,7 @@ async function checkProof(proof, list, kept, { id, slug, keepAs = slug, seq, qua
 
 async function look() {
   const { dataset } = line();
-  // Before the proof: another tab may keep a longer one meanwhile. An older page has the slug alone.
+  // Before the proof: another tab may keep a longer one meanwhile.
   const kept = keptOf(dataset.keepAs ?? dataset.slug);
   const proof = await get(`/api/v1/requests/${dataset.id}/proof`);
   if (proof.status === 404) throw new Later(NOT_PUBLISHED);
