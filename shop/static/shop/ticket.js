@@ -33,7 +33,6 @@ const refused = (response) => fail(response.headers.get("Retry-After"));
 const wake = () => { if (ticket.dataset.pollAfterMs > 0) again(0); };
 const markTab = () => { if (document.hidden) icon.href = ticket.dataset.icon; }; // until its reader looks at it
 
-// The signed ticket outlives the page, the tab and the server's memory.
 function keep() {
   const { id, proof } = ticket.dataset;
   try {
