@@ -92,7 +92,6 @@ async function look() {
 
 async function run() {
   if (!line()) return;
-  // Nobody sees the line of a hidden tab.
   if (document.hidden) return document.addEventListener("visibilitychange", run, { once: true });
   try {
     show(await look());
