@@ -7,12 +7,12 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from django.conf import settings
 
 from inventory.exceptions import Unauthenticated
-from inventory.signing import MAC_LENGTH, Signer
+from inventory.signing import MAC_LENGTH, Signer, signer_for
 from shop.client_address import network_mark
 
 COOKIE_NAME = f"{settings.COOKIE_PREFIX}buyer"
@@ -27,16 +27,14 @@ UNDATED_DAY = 20_780
 SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:\.([0-9]{1,6})(?:\.([0-9a-f]{12}))?)?")
 
 
-@cache
 def token_signer() -> Signer:
-    """Return the signer of buyer tokens; its first key signs (rotation: settings.TOKEN_KEYS)."""
-    return Signer(settings.TOKEN_KEYS, purpose="buyer")
+    """Return the signer of buyer tokens."""
+    return signer_for("buyer")
 
 
-@cache
 def ticket_signer() -> Signer:
     """Return the signer of tickets."""
-    return Signer(settings.TOKEN_KEYS, purpose="ticket")
+    return signer_for("ticket")
 
 
 def issue_buyer(network: str = "") -> tuple[str, str]:
@@ -54,7 +52,7 @@ def replace_buyer(token: str, *, key: str, network: str = "") -> tuple[str, str]
     key: the idempotency key of the press, so that a press that is sent again is the same buyer's. network: as in
     issue_buyer.
     """
-    buyer = Signer(settings.TOKEN_KEYS, purpose="new buyer").sign(f"{token} {key}")
+    buyer = signer_for("new buyer").sign(f"{token} {key}")
     return buyer, token_of(buyer, mark=network_mark(network) if network else "")
 
 

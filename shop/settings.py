@@ -56,7 +56,7 @@ def number(name: str, *, default: float, at_least: float, at_most: float = math.
     try:
         found = type(default)(text or default)
     except ValueError:
-        found = type(default)(at_least) - 1
+        found = math.nan  # within no bounds
     if not at_least <= found <= at_most:
         kind = "a whole number" if isinstance(default, int) else "a number"
         bounds = f"of at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"

@@ -6,12 +6,8 @@ import re
 
 from playwright.sync_api import Route
 
-from tests.journeys.test_public_log import (  # noqa: F401 - the notary runs for this test too
-    MakeSale,
-    OpenVisit,
-    notary,
-    sees_part,
-)
+from tests.journeys.test_public_log import MakeSale, OpenVisit, sees_part
+from tests.journeys.test_public_log import notary as notary
 
 
 def test_a_page_of_the_version_before_keeps_each_log_apart(open_sale: MakeSale, visit: OpenVisit) -> None:

@@ -8,13 +8,8 @@ import re
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.journeys.test_public_log import (  # noqa: F401 - the notary runs for these tests too
-    MakeSale,
-    OpenVisit,
-    lively_sale,
-    notary,
-    see_log,
-)
+from tests.journeys.test_public_log import MakeSale, OpenVisit, lively_sale, see_log
+from tests.journeys.test_public_log import notary as notary
 from tests.journeys.visits import DESKTOP
 from tests.support.sale_logs import leaves
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from inventory.exceptions import Unauthenticated
-from inventory.signing import Signer
+from inventory.signing import Signer, signer_for
 from shop import buyers
 from shop.client_address import network_mark, network_marks
 
@@ -24,18 +24,18 @@ token_to_set = partial(buyers.token_to_set, issue=lambda: buyers.issue_buyer()[1
 @pytest.fixture(autouse=True)
 def fresh_signers() -> Iterator[None]:
     """Let each test read the keys and days of its own settings."""
-    for cached in (buyers.token_signer, buyers.first_days):
+    for cached in (signer_for, buyers.first_days):
         cached.cache_clear()
     yield
-    for cached in (buyers.token_signer, buyers.first_days):
+    for cached in (signer_for, buyers.first_days):
         cached.cache_clear()
 
 
 def token_under(key: str) -> str:
     with override_settings(TOKEN_KEYS=[key]):
-        buyers.token_signer.cache_clear()
+        signer_for.cache_clear()
         token = buyers.token_of(BUYER)
-    buyers.token_signer.cache_clear()
+    signer_for.cache_clear()
     return token
 
 
@@ -146,7 +146,7 @@ def test_a_token_names_the_network_to_which_it_was_given() -> None:
     with pytest.raises(Unauthenticated):
         buyers.verify_token(forged)
     with override_settings(TOKEN_KEYS=[OLD, NEW]):
-        buyers.token_signer.cache_clear()
+        signer_for.cache_clear()
         newer = token_to_set(token)
         assert (newer != token, buyers.verify_token(newer), buyers.mark_in(newer)) == (
             True,
@@ -169,5 +169,5 @@ def test_a_reader_who_gets_no_token_keeps_a_good_one() -> None:
     good = buyers.token_of(BUYER)
     assert buyers.token_to_set(good, issue=str) == ""
     with override_settings(TOKEN_KEYS=[OLD, NEW]):
-        buyers.token_signer.cache_clear()
+        signer_for.cache_clear()
         assert buyers.verify_token(buyers.token_to_set(good, issue=str)) == BUYER
