@@ -37,8 +37,9 @@ def block(language: str, *, holding: str) -> list[str]:
 
 
 def commands_of_the_walk() -> list[str]:
-    """Return the commands of manage.py that bring a shop back, in their order, without where their output goes."""
-    (steps,) = re.findall(r"\n## A database lost in mid-sale\n(.*?)\n## ", DOCUMENT, re.DOTALL)
+    """Return the commands of manage.py in the numbered steps that bring a shop back, without their redirections."""
+    (section,) = re.findall(r"\n## A database lost in mid-sale\n(.*?)\n## ", DOCUMENT, re.DOTALL)
+    steps = "\n".join(re.findall(r"^\d+\. .*", section, re.MULTILINE))
     return [found.partition(" > ")[0] for found in re.findall(r"`python manage\.py ([^`]+)`", steps)]
 
 
