@@ -47,7 +47,7 @@ BOUNDS = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-MAX_ROUNDS = 8
+MAX_ROUNDS = 30
 LIMIT, LINE_CAPACITY, UNITS = 3, 6, 3
 BUYERS = ("ann", "bob", "eve", "joe", "kim")
 NUMBERS = count(1)
@@ -296,6 +296,13 @@ class LifeMachine(RuleBasedStateMachine):
     def restock(self, units: int) -> None:
         sale_control.restock(self.card.slug, units=units, actor="model")
         self.books.free += units
+
+    @precondition(lambda self: any(wish.on_standby for wish in self.books.waiting()))
+    @rule()
+    def restock_for_all_who_wait(self) -> None:
+        """By chance alone a unit reaches those on standby in one life of fifty."""
+        self.restock(sum(wish.quantity for wish in self.books.waiting()))
+        self.settle()
 
     @rule(units=st.integers(-3, -1))
     def adjust(self, units: int) -> None:
