@@ -4,13 +4,13 @@ Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1, neve
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import pwd
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psycopg
@@ -32,8 +32,7 @@ ROLE = DATABASE = "fairdrop"
 SUPERUSER = "postgres"
 # PostgreSQL refuses to run as root; then it runs as this account, made when it is missing.
 SYSTEM_ACCOUNT = "pgserver"
-# Another run may be making the account at the same moment, on a machine that stands still meanwhile.
-ACCOUNT_PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0, 10.0)
+USERADD_TIMEOUT_SECONDS = 20  # it waits 15 s itself when another program changes accounts
 INITDB_TIMEOUT_SECONDS = 180
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -87,21 +86,30 @@ def _account() -> str | None:
     """Return the system account PostgreSQL must run as, None when we are not root and it can be our own."""
     if os.geteuid() != 0:
         return None
-    command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_ACCOUNT]
-    for pause_seconds in (*ACCOUNT_PAUSES_SECONDS, None):
-        if _account_exists():
-            break
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=20)
-        except (OSError, subprocess.SubprocessError) as error:
-            # Another run may be making it at this moment: then the list of accounts is locked, and soon has it.
-            if pause_seconds is None or isinstance(error, OSError):
-                raise ServerFailed(
-                    f"PostgreSQL cannot run as root and the account {SYSTEM_ACCOUNT} could not be made: run this as "
-                    "another user, or set DATABASE_URL to a running server."
-                ) from error
-            time.sleep(pause_seconds)
+    if not _account_exists():
+        _make_account()
     return SYSTEM_ACCOUNT
+
+
+def _make_account() -> None:
+    """Make the account, one process at a time. Raises ServerFailed.
+
+    `useradd` looks for the name before it takes its own lock. Of two at once the second would give the account another
+    number, and the server that runs under the first number would have no account any more.
+    """
+    command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_ACCOUNT]
+    folder = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not _account_exists():  # the process that held the lock before has made it
+            subprocess.run(command, check=True, capture_output=True, timeout=USERADD_TIMEOUT_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ServerFailed(
+            f"PostgreSQL cannot run as root and the account {SYSTEM_ACCOUNT} could not be made: run this as "
+            "another user, or set DATABASE_URL to a running server."
+        ) from error
+    finally:
+        os.close(folder)
 
 
 def _account_exists() -> bool:
