@@ -56,9 +56,14 @@ def _ways(states: list[State]) -> Iterator[list[State]]:
 
 def _life(states: list[State]) -> Life:
     changes = list(pairwise(states))
-    edges = sum(1 << CHANGES.index(change) for change in changes)
+    edges = sum(bit_of(*change) for change in changes)
     marks = sum(MARKS[MOVEMENTS[change][0]] for change in changes if change in MOVEMENTS)
     return Life(edges, states[-1].value, marks)
+
+
+def bit_of(was: State, now: State) -> int:
+    """Return the bit of the change `was` → `now`."""
+    return 1 << CHANGES.index((was, now))
 
 
 def changes_from(*states: State) -> int:
@@ -77,7 +82,7 @@ def bit_of_change() -> str:
 
 def units_freed() -> str:
     """Return an SQL expression: how many units the change of `bit` makes free, of `quantity`."""
-    whens = (f"WHEN {1 << CHANGES.index(change)} THEN {sign} * quantity" for change, (_, sign) in MOVEMENTS.items())
+    whens = (f"WHEN {bit_of(*change)} THEN {sign} * quantity" for change, (_, sign) in MOVEMENTS.items())
     return f"CASE bit {' '.join(whens)} ELSE 0 END"
 
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop as _
 from inventory.audit.lifecycles import (
     MARKS,
     MARKS_TWICE,
+    bit_of,
     bit_of_change,
     changes_from,
     last_state,
@@ -23,10 +24,10 @@ from inventory.states import AFTER_RESTORE, State
 # What is counted of the orders of one sale, by name.
 ORDER_STATES = ("held", "paid", "expired", "cancelled", "sold_out", "refused", "refunded")
 OF_SALE = {
-    "decided": "count(*) FILTER (WHERE here)",
-    **{f"orders_{state}": f"count(*) FILTER (WHERE here AND state = '{state}')" for state in ORDER_STATES},
-    "units_held": "coalesce(sum(quantity) FILTER (WHERE here AND state = 'held'), 0)",
-    "last_seq": "coalesce(max(seq) FILTER (WHERE here), 0)",
+    "decided": "sum(orders)",
+    **{f"orders_{state}": f"sum(orders) FILTER (WHERE state = '{state}')" for state in ORDER_STATES},
+    "units_held": "sum(units) FILTER (WHERE state = 'held')",
+    "last_seq": "max(last_seq)",
 }
 # What is wrong with a request, by the invariant: conditions over all that is known of one. The first is named.
 FLAWS = {
@@ -40,6 +41,9 @@ FLAWS = {
                             OR refunded_no < greatest(ended_no, late_no))""",
     "i14": "orders > 1",
 }
+# Which changes were these, but for those that a restore made again.
+SOLD_OUT = f"in_sale AND bit = {bit_of(State.QUEUED, State.SOLD_OUT)}"
+LAPSED = f"in_sale AND bit = {bit_of(State.HELD, State.EXPIRED)}"
 # The sales of a SKU are read before, and the numbers of their orders come first: without nested loops a join looks up
 # nothing by index, and each audit would read all orders that there are. Of each sale, as between two sales of a SKU lie
 # the orders of the whole shop.
@@ -58,7 +62,7 @@ def _numbered(view: str, columns: str) -> str:
 
 
 # Read once, looked at by many: the orders, history, movements and payments of one SKU.
-# buyers: those whose orders together come to more than one of their limits; units: what they hold now.
+# buyers: those whose orders together come to more than one of their limits.
 # flaws: all that the four say of one request is added up, not joined, so that no plan can go wrong, and judged.
 # edges: its changes as bits; marks: its movements by kind; money: payments kept + 256 × payments given back or due.
 BOOKS = f"""
@@ -71,8 +75,7 @@ numbers AS MATERIALIZED (
     SELECT sale_id, min(decided_no) AS first, max(decided_no) AS last FROM orders GROUP BY sale_id),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at, hold_expires_at,
-           actor <> '{AFTER_RESTORE}' AS in_sale, to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
-           (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
+           actor <> '{AFTER_RESTORE}' AS in_sale
     FROM ({_numbered("inventory_change", "change_no, from_state, to_state, at, actor")}) AS all_changes
     JOIN orders USING (sale_id, decided_no)),
 moves AS MATERIALIZED (
@@ -85,28 +88,31 @@ payments AS MATERIALIZED (
     FROM ({_numbered("inventory_payment", "reference, state, amount, currency, changed_at, created_at, provider")}) AS p
     JOIN orders USING (sale_id, decided_no)),
 buyers AS MATERIALIZED (
-    SELECT sale_id, buyer, sum(quantity) FILTER (WHERE state IN ('held', 'paid')) AS units,
-           max(buyer_limit) FILTER (WHERE state IN ('held', 'paid')) AS highest
-    FROM orders WHERE hold_expires_at IS NOT NULL OR state IN ('held', 'paid')
+    SELECT sale_id, buyer FROM orders WHERE hold_expires_at IS NOT NULL OR state IN ('held', 'paid')
     GROUP BY sale_id, buyer HAVING sum(quantity) > min(buyer_limit)),
-tally AS MATERIALIZED (
-    SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
-           coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
-           count(*) FILTER (WHERE here AND in_order) AS decided_in_order, max(changed_at) AS last_changed,
+by_state AS MATERIALIZED (
+    SELECT state, sum(quantity) AS all_units, count(*) FILTER (WHERE here) AS orders,
+           sum(quantity) FILTER (WHERE here) AS units, max(seq) FILTER (WHERE here) AS last_seq,
+           count(*) FILTER (WHERE here AND in_order) AS in_order, max(changed_at) AS last_changed,
            max(decided_at) FILTER (WHERE in_turn OR stood_by) AS last_decided,
-           count(*) FILTER (WHERE stood_by) AS stood_by,
-           {", ".join(f"{what} AS {name}" for name, what in OF_SALE.items())}
-    FROM orders),
+           count(*) FILTER (WHERE stood_by) AS stood_by
+    FROM orders GROUP BY state),
+tally AS MATERIALIZED (
+    SELECT coalesce(sum(all_units) FILTER (WHERE state = 'held'), 0) AS held,
+           coalesce(sum(all_units) FILTER (WHERE state = 'paid'), 0) AS sold,
+           coalesce(sum(in_order), 0) AS decided_in_order, max(last_changed) AS last_changed,
+           max(last_decided) AS last_decided, coalesce(sum(stood_by), 0) AS stood_by,
+           {", ".join(f"coalesce({what}, 0) AS {name}" for name, what in OF_SALE.items())}
+    FROM by_state),
 ledger AS MATERIALIZED (
     SELECT coalesce(sum(delta), 0) AS available,
            coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust')), 0) AS total,
            coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust') AND delta > 0), 0) AS put_in,
            max(created_at) FILTER (WHERE delta > 0) AS last_freed,
-           min(id) FILTER (WHERE free < 0) AS short, min(id) FILTER (WHERE fence < before) AS stale,
+           min(id) FILTER (WHERE free < 0) AS short, min(id) FILTER (WHERE fence < highest) AS stale,
            max(fence) AS fence
-    FROM (SELECT *, sum(delta) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS free,
-                 max(fence) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-          FROM moves) AS running),
+    FROM (SELECT *, sum(delta) OVER until_here AS free, max(fence) OVER until_here AS highest FROM moves
+          WINDOW until_here AS (ORDER BY id ROWS UNBOUNDED PRECEDING)) AS running),
 facts AS (
     SELECT request_id, state, quantity, NULL::int AS bit, NULL::bigint AS change_no, NULL::int AS mark,
            NULL::int AS delta, NULL::bigint AS move_no, NULL::int AS money FROM orders
@@ -194,7 +200,10 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         _("nobody has more than the limit"),
         f"""SELECT coalesce(
                (SELECT buyer || ' has ' || units || ' of sale ' || sale_id || ', the limit is ' || highest
-                FROM buyers WHERE units > highest LIMIT 1),
+                FROM (SELECT sale_id, buyer, sum(quantity) AS units, max(buyer_limit) AS highest
+                      FROM orders JOIN buyers USING (sale_id, buyer)
+                      WHERE EXISTS (SELECT FROM buyers) AND state IN ('held', 'paid') GROUP BY sale_id, buyer) AS each
+                WHERE units > highest LIMIT 1),
                (SELECT buyer || ' had ' || units || ' of sale ' || sale_id || ' when ' || request_id || ' took '
                        || quantity || ', the limit was ' || buyer_limit
                 FROM (SELECT *, sum(-freed) OVER (PARTITION BY sale_id, buyer ORDER BY change_no
@@ -233,9 +242,9 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         f"""SELECT request_id || ' wanted ' || quantity || ', ' || free || ' were free' FROM (
                 SELECT request_id, quantity, sold_out,
                        sum(freed) OVER (ORDER BY number, is_load ROWS UNBOUNDED PRECEDING) AS free
-                FROM (SELECT change_no AS number, false AS is_load, request_id, quantity, sold_out,
+                FROM (SELECT change_no AS number, false AS is_load, request_id, quantity, {SOLD_OUT} AS sold_out,
                              {units_freed()} AS freed
-                      FROM changes WHERE change_no <= (SELECT max(change_no) FROM changes WHERE sold_out)
+                      FROM changes WHERE change_no <= (SELECT max(change_no) FROM changes WHERE {SOLD_OUT})
                       UNION ALL SELECT number, true, NULL, NULL, false, change FROM loads
                       UNION ALL SELECT coalesce((SELECT max(change_no) FROM changes WHERE at < m.created_at), 0), true,
                                        NULL, NULL, false, delta
@@ -254,15 +263,15 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         # so the early side needs no grace. What ended before a restore is ended again afterwards, whatever its new end.
         "I11",
         _("no hold outlives its time, and none lapses before it"),
-        """SELECT coalesce(
+        f"""SELECT coalesce(
                (SELECT request_id || ' is still held, ' || round(extract(epoch FROM now() - hold_expires_at))
                        || ' s after its end'
                 FROM orders WHERE state = 'held' AND hold_expires_at < now() - make_interval(secs => %(hold_grace)s)
                 ORDER BY hold_expires_at LIMIT 1),
                (SELECT request_id || ' lapsed ' || round(extract(epoch FROM hold_expires_at - at), 3)
                        || ' s before its end'
-                FROM changes WHERE lapsed AND at < hold_expires_at
-                ORDER BY change_no LIMIT 1))""",
+                FROM changes WHERE {LAPSED} AND at < hold_expires_at
+                ORDER BY change_no LIMIT 1))""",  # noqa: S608
     ),
     (
         "I12",
