@@ -89,7 +89,7 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
         why, since_ms = "nothing can come back", _least(books["changed_ms_ago"])
     else:
         return Finding(*WAITS, True, f"{line.first} waits for one of {held} held units")
-    since_ms = _least(since_ms, (line.now_us - record.seq) // 1000)
+    since_ms = _least(since_ms, (line.now_us - max(record.seq, line.decides_from_us)) // 1000)
     state, *_, changed_us = line.sale.split("|") if line.sale else ("unknown", str(line.now_us))
     since_ms = _least(since_ms, (line.now_us - int(changed_us)) // 1000)
     if state == "paused" and line.over_ms >= 0:  # a pause holds nobody up any more
@@ -97,7 +97,8 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
     if record.restored:
         since_ms = _least(since_ms, _seen_ms(sku, line.first))
     detail = f"{line.first} waits for {record.quantity}, {why}, for {since_ms / 1000:.1f} s"
-    return Finding(*WAITS, since_ms <= patience_ms or line.waits_for == "paused", f"{detail}; the sale is {state}")
+    may_wait = since_ms <= patience_ms or line.waits_for in ("paused", "tickets")
+    return Finding(*WAITS, may_wait, f"{detail}; the sale is {state}")
 
 
 def _least(*ages_ms: int | None) -> int:

@@ -88,7 +88,7 @@ def audit(scope: Scope, *, thorough: bool = False) -> dict[str, Any]:
         orders = records.read_orders(cursor, stock_id=scope.stock_id, sample=sample)
         books = read_books(cursor, scope)
     after = audit_line.look(client, scope.sku, sale_id=scope.sale_id)
-    patience_ms = settings.LOCK_TTL_MS + TAKE_OVER_MS + round(settings.RESTORE_GRACE_SECONDS * 1000)
+    patience_ms = settings.LOCK_TTL_MS + TAKE_OVER_MS
     first = audit_line.first_waits(scope.sku, after, books.counts, patience_ms=patience_ms)
     findings = [
         *books.findings,

@@ -22,6 +22,7 @@ class LineLook(NamedTuple):
     bases: the ordinals after which those of the SKU's sales went on, added up. discarded: dead letters that nobody
     could read, so they have no order; their tickets may still bring them back. replaced: 1 when the one sale that was
     asked for was primed at another server, or before this one was started, so admissions may be lost unnoticed.
+    decides_from_us: before it nobody in line is decided, as tickets have time to come after a loss; 0 for none.
     """
 
     waiting: int
@@ -47,6 +48,7 @@ class LineLook(NamedTuple):
     bases: int
     discarded: int
     replaced: int
+    decides_from_us: int
 
     @property
     def undecided(self) -> int:
@@ -66,8 +68,13 @@ class LineLook(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """What the first in line waits for: 'paused', 'waitlist' (a held unit), '' nothing, as after its sale."""
+        """What the first in line waits for: 'tickets' (of those who were lost), 'paused', 'waitlist' (a held unit).
+
+        '': nothing, as after its sale.
+        """
         record = record_or_none(self.first_record)
+        if record is not None and self.now_us < self.decides_from_us:
+            return "tickets"
         if record is None or self.over_ms >= 0:
             return ""
         if self.sale.startswith("paused|"):
@@ -91,14 +98,14 @@ class StockLook:
 
     @property
     def oldest_seconds(self) -> float | None:
-        """How long the first of those who wait has been waiting.
+        """How long the first of those who wait has been waiting, since the line is decided again after a loss.
 
         None when nobody waits, but on standby, or when its record is damaged.
         """
         record = record_or_none(self.line.first_record)
         if record is None or record.state is State.STANDBY:
             return None
-        return max(0.0, (self.line.now_us - record.seq) / 1e6)
+        return max(0.0, (self.line.now_us - max(record.seq, self.line.decides_from_us)) / 1e6)
 
     @property
     def lock_seconds(self) -> float | None:

@@ -8,8 +8,10 @@
 --   all are on standby: the first for whom enough is free, if there is one),
 --   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the bases added
 --   up, dead letters that were discarded because nobody could read them, 1 when the sale of ARGV 2 was primed at another
---   server, or before this one was started: then it may have lost admissions, and the next ask primes the sale.
+--   server, or before this one was started: then it may have lost admissions, and the next ask primes the sale; and the
+--   moment in µs before which nobody in line is decided, as tickets have time to come after a loss (0 for none).
 -- Stays true: reads only.
+-- Shared: decides_from
 -- Shared: head_waits
 local in_flight = redis.call('ZRANGE', KEYS[2], 0, -1)
 local waiting = redis.call('ZCARD', KEYS[1])
@@ -67,7 +69,9 @@ if not stock[7] and waiting + #in_flight <= tonumber(ARGV[1]) then
 end
 
 local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
 return {waiting, #in_flight, both, admitted, number(1), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[6]),
   stock[2] and 1 or 0, number(2), number(3), number(4), number(5), waitlisted, units, redis.call('HLEN', KEYS[5]),
-  time[1] * 1000000 + time[2], first, record, sale and redis.call('HGET', KEYS[7], sale) or '',
-  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8), replaced}
+  now_us, first, record, sale and redis.call('HGET', KEYS[7], sale) or '',
+  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8), replaced,
+  decides_from(3, now_us)}

@@ -20,15 +20,12 @@
 -- nobody after them (I8); a re-sent call
 -- gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after a holder that
 -- gave its batch back in order. TIME of the server is the only clock.
+-- Shared: decides_from
 -- Shared: hand_out
 -- Shared: head_waits
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
--- After a loss: the moment before which nobody is decided, and how far ahead it was when it was written. What lies further
--- ahead than that, and the second by which clocks may differ, was written by a clock that was ahead of this one.
-local grace = redis.call('HMGET', KEYS[5], 'decide_from_us', 'decide_grace_us', 'waitlisted_to')
-local waits_us = tonumber(grace[1] or '0') - now_us
-local decides = waits_us <= 0 or (grace[2] and waits_us > tonumber(grace[2]) + 1000000)
+local decides = decides_from(5, now_us) <= now_us
 local states = {}
 local function state_of(sale)
   if not states[sale] then
@@ -149,7 +146,8 @@ local function set_aside(id, outs)
   return true
 end
 
-local answer, waited_to = hand_out(string.format('%.0f', now_us), take_from_line, set_aside), tonumber(grace[3] or '0')
+local waited_to = tonumber(redis.call('HGET', KEYS[5], 'waitlisted_to') or '0')
+local answer = hand_out(string.format('%.0f', now_us), take_from_line, set_aside)
 for i = 4, waited_to > 0 and #answer or 0, 2 do
   local seq = string.match(answer[i], '^q|(%d+)|')
   if seq and tonumber(seq) <= waited_to then answer[i] = 'w' .. string.sub(answer[i], 2) end

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
+from django.test import override_settings
 
 from inventory import redis
 from inventory.line.snapshot import look_at
+from inventory.redis import keys
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+from shop.sales.priming import prime_sale
 from tests.support.metrics import samples_of
-from tests.support.road import rewrite_sale, settle_line
+from tests.support.road import forget, rewrite_sale, run, settle_line
 from tests.support.shopkeeping import fill_line, make_sale
 from tests.support.stripe_shop import expire
+from tests.support.waiting import wait_until
 from workers.reconciler.gauges import Gauges
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -58,6 +63,23 @@ def test_one_who_only_waits_their_turn_makes_no_unit_idle(gauges: Gauges, new_sk
     card = make_sale(new_sku(), units=1)
     fill_line(card, buyers=1)
     assert [idle_seconds(gauges, card) for _ in range(2)] == [0, 0]
+
+
+def test_after_a_loss_nobody_is_late_until_tickets_had_time_to_come(gauges: Gauges, new_sku: Callable[[], str]) -> None:
+    """The control: from then on it is counted, and only from then."""
+    card = make_sale(new_sku(), units=1)
+    with override_settings(RESTORE_GRACE_SECONDS=600.0):
+        forget(card)
+        prime_sale(card.slug)
+    fill_line(card, buyers=1)
+    asked = time.monotonic()
+    assert [oldest_seconds(gauges, card) for _ in range(2)] == [0, 0]
+    run(("HINCRBY", keys.stock(card.sku), "decide_from_us", -600_000_000))
+    over = time.monotonic()
+    late = wait_until(lambda: oldest_seconds(gauges, card), what="somebody is late")
+    assert late <= time.monotonic() - asked
+    run(("HSET", keys.stock(card.sku), "decide_from_us", 0))
+    assert oldest_seconds(gauges, card) >= over - asked
 
 
 def test_a_line_of_a_sale_that_was_paused_is_late_from_its_end_on(gauges: Gauges, new_sku: Callable[[], str]) -> None:

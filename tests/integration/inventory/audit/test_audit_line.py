@@ -206,6 +206,18 @@ def test_who_waits_for_a_held_unit_waits_for_nothing_once_the_sale_is_over(new_s
     assert line.look(redis.connect(), card.sku).waits_for == ""
 
 
+def test_after_a_loss_one_may_wait_until_tickets_had_time_to_come(card: SaleCard) -> None:
+    """The control: once that time is over, who still waits is found."""
+    with override_settings(RESTORE_GRACE_SECONDS=600.0), patience(0):
+        forget(card)
+        priming.prime_sale(card.slug)
+        queue(card, "ida")
+        assert line.look(redis.connect(), card.sku).waits_for == "tickets"
+        assert broken(card) == {}
+        run(("HINCRBY", keys.stock(card.sku), "decide_from_us", -600_000_000))
+        assert list(wait_until(lambda: broken(card), what="the one who waits is found")) == ["I21"]
+
+
 def test_who_waits_for_a_unit_that_is_held_may_wait(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1)
     names = fill_line(card, buyers=2)
