@@ -218,6 +218,16 @@ def test_after_a_loss_one_may_wait_until_tickets_had_time_to_come(card: SaleCard
         assert list(wait_until(lambda: broken(card), what="the one who waits is found")) == ["I21"]
 
 
+@pytest.mark.parametrize(("seconds", "is_ok"), [(59, True), (61, False)])
+def test_after_a_loss_a_wait_begins_when_the_line_is_decided_again(card: SaleCard, seconds: int, is_ok: bool) -> None:
+    """However long ago the place was given."""
+    now = line.look(redis.connect(), card.sku)
+    hour_later_us = now.now_us + 3_600_000_000
+    look = now._replace(now_us=hour_later_us, decides_from_us=hour_later_us - seconds * 1_000_000)
+    books = {"available": 1, "held": 1, "decided_ms_ago": None, "freed_ms_ago": None}
+    assert line.first_waits(card.sku, look, books, patience_ms=60_000).ok is is_ok
+
+
 def test_who_waits_for_a_unit_that_is_held_may_wait(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1)
     names = fill_line(card, buyers=2)
